@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class ChatConfig(AppConfig):
+    """See the package docstring."""
+
+    name = "apps.chat"
+    verbose_name = "Playground"

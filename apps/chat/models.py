@@ -1,0 +1,66 @@
+"""Conversations and turns of the playground."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from apps.chat import states
+from apps.core.models import StatusModel
+from apps.serving.models import Deployment
+
+
+class Conversation(models.Model):
+    """A chat of one person with one deployment. `params` are the sampling parameters of the next turn."""
+
+    kind = "conversation"
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations")
+    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="conversations")
+    title = models.CharField(_("title"), max_length=200, blank=True)
+    system_prompt = models.TextField(_("system prompt"), blank=True)
+    params = models.JSONField(_("sampling parameters"), default=dict, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        ordering = ["-updated_at"]
+        verbose_name = _("conversation")
+
+    def __str__(self) -> str:
+        return self.title or f"#{self.pk}"
+
+
+class Turn(StatusModel):
+    """One question and its answer. A regenerated answer is a new turn that `replaces` the old one.
+
+    `metrics` holds what was measured: ttft_ms, itl_p50_ms, itl_p99_ms, tokens, tokens_per_second, prompt_tokens,
+    cached_tokens, queue_ms; null where the engine does not tell.
+    """
+
+    machine = states.TURN
+    kind = "turn"
+
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="turns")
+    uid = models.CharField(_("turn id"), max_length=40, unique=True)
+    position = models.PositiveIntegerField(_("position"))
+    prompt = models.TextField(_("prompt"))
+    answer = models.TextField(_("answer"), blank=True)
+    params = models.JSONField(_("sampling parameters"), default=dict)
+    metrics = models.JSONField(_("measured"), default=dict)
+    instance_uid = models.CharField(_("instance"), max_length=40, blank=True)
+    revision_number = models.PositiveIntegerField(_("revision"), null=True, blank=True)
+    replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    # The web process that owns the stream; a turn whose process died ends as interrupted.
+    owner_process = models.CharField(_("web process"), max_length=80, blank=True)
+    started_at = models.DateTimeField(_("asked"), auto_now_add=True)
+    first_token_at = models.DateTimeField(_("first token"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+
+    class Meta:
+        ordering = ["conversation", "position", "id"]
+        verbose_name = _("turn")
+
+    def __str__(self) -> str:
+        return f"{self.conversation_id}.{self.position}"

@@ -1,0 +1,15 @@
+"""Hashed static names that reach into ES module imports too, or a deploy would serve stale modules."""
+
+from __future__ import annotations
+
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+
+class ModuleManifestStorage(CompressedManifestStaticFilesStorage):
+    """WhiteNoise's manifest storage, rewriting `import` lines as well.
+
+    Names that are not in the manifest fall back to themselves, so a page works before collectstatic ran.
+    """
+
+    support_js_module_import_aggregation = True
+    manifest_strict = False

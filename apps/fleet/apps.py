@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class FleetConfig(AppConfig):
+    """See the package docstring."""
+
+    name = "apps.fleet"
+    verbose_name = "Fleet"

@@ -1,0 +1,98 @@
+"""Nodes, their GPUs (or CPU slots) and the leases on them."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from apps.core.models import StatusModel
+from apps.fleet import states
+
+
+class Node(StatusModel):
+    """A host with workers, unique to each INFLIGHT_HOME. `last_seen` is written every 15 s; beats live in Redis."""
+
+    machine = states.NODE
+    kind = "node"
+
+    node_id = models.CharField(_("node id"), max_length=40, unique=True)
+    hostname = models.CharField(_("host name"), max_length=200)
+    home = models.CharField(_("home folder"), max_length=500)
+    labels = models.JSONField(_("labels"), default=dict, blank=True)
+    versions = models.JSONField(_("versions"), default=dict, blank=True)
+    protocol_version = models.PositiveIntegerField(_("protocol version"), default=1)
+    cordoned = models.BooleanField(_("cordoned"), default=False)
+    last_seen = models.DateTimeField(_("last seen"), null=True, blank=True)
+
+    class Meta:
+        ordering = ["node_id"]
+        verbose_name = _("node")
+
+    def __str__(self) -> str:
+        return self.hostname or self.node_id
+
+
+class Gpu(models.Model):
+    """One device slot of a node: a GPU, or a CPU slot leased by share where there is no GPU."""
+
+    class Device(models.TextChoices):
+        """What the slot is."""
+
+        GPU = "gpu", _("GPU")
+        CPU = "cpu", _("CPU slot")
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus")
+    index = models.PositiveIntegerField(_("index"))
+    device = models.CharField(_("device"), max_length=3, choices=Device.choices, default=Device.GPU)
+    uuid = models.CharField(_("UUID"), max_length=80, blank=True)
+    product = models.CharField(_("product"), max_length=120)
+    memory_bytes = models.BigIntegerField(_("memory (bytes)"), null=True, blank=True)
+    compute_capability = models.CharField(_("compute capability"), max_length=10, blank=True)
+    # Shares are hundredths of the slot.
+    total_share = models.PositiveIntegerField(_("total share"), default=100)
+
+    class Meta:
+        ordering = ["node", "index"]
+        constraints = [models.UniqueConstraint(fields=["node", "index"], name="one_gpu_per_index")]
+        verbose_name = _("GPU")
+
+    def __str__(self) -> str:
+        return f"{self.node} {self.device}{self.index}"
+
+
+class GpuLease(models.Model):
+    """A claim of a holder on a share of a GPU until `expires_at` (null: until released).
+
+    `attempt` is the holder's attempt number: a lease of an older attempt never counts for a newer one.
+    """
+
+    class Purpose(models.TextChoices):
+        """What the slot is used for."""
+
+        BUILD = "build", _("build")
+        SERVE = "serve", _("serve")
+        TEST = "test", _("test")
+
+    gpu = models.ForeignKey(Gpu, on_delete=models.CASCADE, related_name="leases")
+    purpose = models.CharField(_("purpose"), max_length=10, choices=Purpose.choices)
+    holder_kind = models.CharField(_("holder"), max_length=20)
+    holder_id = models.BigIntegerField(_("holder id"))
+    attempt = models.PositiveIntegerField(_("attempt"), default=1)
+    share = models.PositiveIntegerField(_("share"), default=100)
+    taken_at = models.DateTimeField(_("taken"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
+    released_at = models.DateTimeField(_("released"), null=True, blank=True)
+
+    class Meta:
+        ordering = ["-taken_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["gpu", "holder_kind", "holder_id"],
+                condition=models.Q(released_at__isnull=True),
+                name="one_open_lease_per_holder",
+            )
+        ]
+        verbose_name = _("GPU lease")
+
+    def __str__(self) -> str:
+        return f"{self.gpu}: {self.purpose} {self.holder_kind} {self.holder_id}"

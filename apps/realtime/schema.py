@@ -1,0 +1,195 @@
+"""The only definition of what goes over a websocket. Unknown fields are refused in both directions.
+
+`manage.py export_realtime_schema` writes it to static/js/realtime/schema.js; a test compares the two.
+
+Live socket (/ws/live/): connect -> hello -> subscribe (permission per topic) -> snapshot with its version ->
+changes, each with the next version; the client asks for a resync at a gap.
+Chat socket (/ws/chat/<conversation id>/): hello -> ask | stop | resume -> turn_started, delta..., turn_finished.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+PROTOCOL = 1
+# A topic is `<kind>` or `<kind>:<id>`: overview, builds, build:12, log:build:12, metrics:3 ...
+TOPIC_PATTERN = r"^[a-z]+(:[a-z]+)?(:[0-9]+)?$"
+Topic = Annotated[str, Field(pattern=TOPIC_PATTERN, max_length=60)]
+
+
+class Message(BaseModel):
+    """Base of every message."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# ---------------------------------------------------------------- client -> server
+
+
+class Subscribe(Message):
+    """Join a topic; answered by a snapshot or an error naming the topic."""
+
+    type: Literal["subscribe"] = "subscribe"
+    topic: Topic
+    # Log topics: byte offset from which the client wants lines.
+    offset: int | None = Field(default=None, ge=0)
+
+
+class Unsubscribe(Message):
+    """Leave a topic."""
+
+    type: Literal["unsubscribe"] = "unsubscribe"
+    topic: Topic
+
+
+class Resync(Message):
+    """Ask for a fresh snapshot of a topic after a gap."""
+
+    type: Literal["resync"] = "resync"
+    topic: Topic
+
+
+class Ping(Message):
+    """Answered by pong; the client measures the round trip."""
+
+    type: Literal["ping"] = "ping"
+    at: float
+
+
+class Ask(Message):
+    """Start a turn. `regenerate` names the turn whose answer is made anew (then `prompt` is taken from it)."""
+
+    type: Literal["ask"] = "ask"
+    prompt: str | None = Field(default=None, max_length=200_000)
+    system_prompt: str = Field(default="", max_length=50_000)
+    params: dict[str, Any] = Field(default_factory=dict)
+    regenerate: str | None = Field(default=None, max_length=40)
+
+
+class Stop(Message):
+    """Stop a running turn; the engine's request is cancelled."""
+
+    type: Literal["stop"] = "stop"
+    turn: str = Field(max_length=40)
+
+
+class Resume(Message):
+    """Replay a turn from a sequence number and go on live."""
+
+    type: Literal["resume"] = "resume"
+    turn: str = Field(max_length=40)
+    from_seq: int = Field(default=0, ge=0)
+
+
+LiveCommand = Annotated[Subscribe | Unsubscribe | Resync | Ping, Field(discriminator="type")]
+ChatCommand = Annotated[Ask | Stop | Resume | Ping, Field(discriminator="type")]
+live_command: TypeAdapter[Subscribe | Unsubscribe | Resync | Ping] = TypeAdapter(LiveCommand)
+chat_command: TypeAdapter[Ask | Stop | Resume | Ping] = TypeAdapter(ChatCommand)
+
+# ---------------------------------------------------------------- server -> client
+
+
+class Hello(Message):
+    """First message of every socket."""
+
+    type: Literal["hello"] = "hello"
+    protocol: int = PROTOCOL
+    user: str
+    server_time: float
+
+
+class Snapshot(Message):
+    """The whole of a topic at `version`."""
+
+    type: Literal["snapshot"] = "snapshot"
+    topic: str
+    version: int
+    data: dict[str, Any]
+
+
+class Change(Message):
+    """A topic's new data at `version`; a number that is not the next one is a gap."""
+
+    type: Literal["change"] = "change"
+    topic: str
+    version: int
+    data: dict[str, Any]
+
+
+class Samples(Message):
+    """Coalesced metric samples, oldest first. A value the engine does not tell is null."""
+
+    type: Literal["samples"] = "samples"
+    topic: str
+    samples: list[dict[str, Any]]
+
+
+class LogLines(Message):
+    """Text appended to a log; `offset` is the byte position after it."""
+
+    type: Literal["log"] = "log"
+    topic: str
+    text: str
+    start: int
+    offset: int
+
+
+class Problem(Message):
+    """Something was refused or failed; `code` is stable, `message` and `remedy` are for a person."""
+
+    type: Literal["error"] = "error"
+    code: str
+    message: str
+    remedy: str = ""
+    topic: str | None = None
+    turn: str | None = None
+
+
+class Pong(Message):
+    """Answer to ping."""
+
+    type: Literal["pong"] = "pong"
+    at: float
+
+
+class TurnStarted(Message):
+    """A turn began; `turn` is its row as the page shows it."""
+
+    type: Literal["turn_started"] = "turn_started"
+    turn: dict[str, Any]
+
+
+class Delta(Message):
+    """Text that was added to an answer. `tokens` counts ids, not chunks; `at` is epoch seconds at the web process."""
+
+    type: Literal["delta"] = "delta"
+    turn: str
+    seq: int
+    text: str
+    tokens: int
+    at: float
+
+
+class TurnFinished(Message):
+    """A turn ended; `turn` is its row with state, metrics and, on failure, sentence and remedy."""
+
+    type: Literal["turn_finished"] = "turn_finished"
+    turn: dict[str, Any]
+
+
+ServerMessage = Annotated[
+    Hello
+    | Snapshot
+    | Change
+    | Samples
+    | LogLines
+    | Problem
+    | Pong
+    | TurnStarted
+    | Delta
+    | TurnFinished,
+    Field(discriminator="type"),
+]
+server_message: TypeAdapter[Message] = TypeAdapter(ServerMessage)

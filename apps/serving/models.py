@@ -1,0 +1,167 @@
+"""Batching profiles, deployments, revisions and instances."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from apps.core.models import StatusModel
+from apps.core.names import validate_name
+from apps.engines.models import BuildProfile, Engine
+from apps.fleet.models import Gpu, Node
+from apps.serving import states
+
+
+class BatchingProfile(models.Model):
+    """How requests share an engine. `max_batch_size` is the number of slots of the engine."""
+
+    kind = "batchingprofile"
+
+    class Strategy(models.TextChoices):
+        """What the engine does with requests that arrive while it works."""
+
+        NONE = "none", _("None: one request at a time")
+        INFLIGHT = "inflight", _("In-flight: requests join and leave the running batch")
+
+    name = models.CharField(_("name"), max_length=63, unique=True, validators=[validate_name])
+    strategy = models.CharField(
+        _("strategy"), max_length=12, choices=Strategy.choices, default=Strategy.INFLIGHT
+    )
+    max_batch_size = models.PositiveIntegerField(
+        _("maximum batch size"), default=16, validators=[MinValueValidator(1), MaxValueValidator(256)]
+    )
+    max_queue_delay_microseconds = models.PositiveIntegerField(
+        _("maximum queue delay (µs)"), default=0, validators=[MaxValueValidator(10_000_000)]
+    )
+    max_seq_len = models.PositiveIntegerField(
+        _("maximum sequence length (tokens)"),
+        default=1024,
+        validators=[MinValueValidator(64), MaxValueValidator(1_048_576)],
+    )
+    max_queue_size = models.PositiveIntegerField(
+        _("maximum waiting requests"), default=256, validators=[MaxValueValidator(100_000)]
+    )
+    threads = models.PositiveIntegerField(
+        _("threads (0: all cores)"), default=0, validators=[MaxValueValidator(512)]
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = _("batching profile")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Deployment(StatusModel):
+    """An engine served under a public name by 1..n instances.
+
+    The row says what should be true (`desired`: running or stopped); `state` says what is.
+    `placement` is {"device": "any"|"cpu"|"gpu"}.
+    """
+
+    machine = states.DEPLOYMENT
+    kind = "deployment"
+
+    class Desired(models.TextChoices):
+        """What the operator wants."""
+
+        RUNNING = "running", _("running")
+        STOPPED = "stopped", _("stopped")
+
+    name = models.CharField(_("public name"), max_length=63, unique=True, validators=[validate_name])
+    build_profile = models.ForeignKey(BuildProfile, on_delete=models.PROTECT, related_name="deployments")
+    batching = models.ForeignKey(BatchingProfile, on_delete=models.PROTECT, related_name="deployments")
+    replicas = models.PositiveIntegerField(
+        _("replicas"), default=1, validators=[MinValueValidator(1), MaxValueValidator(64)]
+    )
+    placement = models.JSONField(_("placement"), default=dict, blank=True)
+    desired = models.CharField(
+        _("desired"), max_length=10, choices=Desired.choices, default=Desired.STOPPED, editable=False
+    )
+    active_revision = models.ForeignKey(
+        "Revision", null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"
+    )
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = _("deployment")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Revision(StatusModel):
+    """An immutable snapshot of a deployment's configuration: engine, batching and placement as they were."""
+
+    machine = states.REVISION
+    kind = "revision"
+
+    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="revisions")
+    number = models.PositiveIntegerField(_("number"))
+    engine = models.ForeignKey(Engine, on_delete=models.PROTECT, related_name="revisions")
+    batching = models.JSONField(_("batching"))
+    replicas = models.PositiveIntegerField(_("replicas"), default=1)
+    placement = models.JSONField(_("placement"), default=dict)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["deployment", "number"], name="one_revision_per_number")]
+        verbose_name = _("revision")
+
+    def __str__(self) -> str:
+        return f"{self.deployment.name} r{self.number}"
+
+
+class Instance(StatusModel):
+    """One Triton process. Its identity is pid + process create time + `uid` in its environment.
+
+    `attempt` fences as in Build. The restricted-API secret lies in the instance's folder, mode 600, never here.
+    """
+
+    machine = states.INSTANCE
+    kind = "instance"
+
+    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="instances")
+    revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="instances")
+    uid = models.CharField(_("instance id"), max_length=40, unique=True)
+    replica = models.PositiveIntegerField(_("replica"), default=0)
+    node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="instances")
+    gpu = models.ForeignKey(Gpu, null=True, blank=True, on_delete=models.SET_NULL, related_name="instances")
+    attempt = models.PositiveIntegerField(_("attempt"), default=0)
+    restarts = models.PositiveIntegerField(_("restarts"), default=0)
+    pid = models.PositiveIntegerField(_("process"), null=True, blank=True)
+    process_created = models.FloatField(_("process create time"), null=True, blank=True)
+    process_group = models.PositiveIntegerField(_("process group"), null=True, blank=True)
+    http_port = models.PositiveIntegerField(_("HTTP port"), null=True, blank=True)
+    grpc_port = models.PositiveIntegerField(_("gRPC port"), null=True, blank=True)
+    metrics_port = models.PositiveIntegerField(_("metrics port"), null=True, blank=True)
+    server_version = models.CharField(_("Triton version"), max_length=40, blank=True)
+    folder = models.CharField(_("folder"), max_length=1000, blank=True)
+    log_path = models.CharField(_("log"), max_length=1000, blank=True)
+    stop_requested_at = models.DateTimeField(_("stop requested"), null=True, blank=True)
+    drain_deadline = models.DateTimeField(_("drain until"), null=True, blank=True)
+    serving_since = models.DateTimeField(_("serving since"), null=True, blank=True)
+    diagnosis = models.JSONField(_("diagnosis"), null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            # One live process per replica of a revision: adopting never makes a second one.
+            models.UniqueConstraint(
+                fields=["revision", "replica"],
+                condition=~models.Q(state__in=["gone", "failed"]),
+                name="one_live_instance_per_replica",
+            )
+        ]
+        verbose_name = _("instance")
+
+    def __str__(self) -> str:
+        return f"{self.deployment.name} {self.uid}"

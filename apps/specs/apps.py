@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class SpecsConfig(AppConfig):
+    """See the package docstring."""
+
+    name = "apps.specs"
+    verbose_name = "Specifications"

@@ -1,0 +1,158 @@
+"""What every installation shares. Databases, queues and the environment have files of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.utils.translation import gettext_lazy as _
+
+from controlplane.settings import env
+from controlplane.settings.database import DATABASES
+from controlplane.settings.queues import *  # noqa: F403
+from controlplane.settings.unfold import UNFOLD
+
+BASE_DIR = env.ROOT
+INFLIGHT_HOME: Path = env.home()
+INFLIGHT_WEB_URL = env.text("INFLIGHT_WEB_URL", "http://127.0.0.1:8000")
+
+# Where the serving environment lies (written by `make up` into <home>/run/environment).
+INFLIGHT_SERVING_PYTHON = env.text("INFLIGHT_SERVING_PYTHON", str(INFLIGHT_HOME / "serving/venv/bin/python"))
+INFLIGHT_TRITON_BIN = env.text("INFLIGHT_TRITON_BIN")
+INFLIGHT_TRITON_BACKENDS = env.text("INFLIGHT_TRITON_BACKENDS")
+INFLIGHT_TRITON_LIBS = env.text("INFLIGHT_TRITON_LIBS")
+INFLIGHT_SERVING_SITE_PACKAGES = env.text("INFLIGHT_SERVING_SITE_PACKAGES")
+# Extra folders from which checkpoints may be registered by path, besides <home>/checkpoints.
+INFLIGHT_CHECKPOINT_ROOTS = env.words("INFLIGHT_CHECKPOINT_ROOTS", [])
+
+SECRET_KEY = env.secret_key()
+DEBUG = False
+ALLOWED_HOSTS = env.words("INFLIGHT_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.words("INFLIGHT_TRUSTED_ORIGINS", [])
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "channels",
+    "csp",
+    "django_htmx",
+    "ninja",
+    "apps.core",
+    "apps.realtime",
+    "apps.accounts",
+    "apps.registry",
+    "apps.fleet",
+    "apps.diagnosis",
+    "apps.engines",
+    "apps.serving",
+    "apps.streaming",
+    "apps.telemetry",
+    "apps.chat",
+    "apps.specs",
+    "apps.dashboard",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    # Nothing is open to the world: views say so where they are (login_not_required).
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "controlplane.urls"
+ASGI_APPLICATION = "controlplane.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "apps.dashboard.context.frame",
+            ],
+        },
+    },
+]
+
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "/sign-in/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/sign-in/"
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", _("English"))]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = INFLIGHT_HOME / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "apps.dashboard.static_finder.PlotlyFinder",
+]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "apps.dashboard.static_storage.ModuleManifestStorage"},
+}
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+
+# Plotly draws its mode bar with inline styles; scripts are ours alone. /admin/ relaxes this for Alpine.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'", "'unsafe-inline'"],
+        "img-src": ["'self'", "data:", "blob:"],
+        "connect-src": ["'self'"],
+        "frame-ancestors": ["'none'"],
+        "base-uri": ["'self'"],
+        "form-action": ["'self'"],
+    }
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env.text("INFLIGHT_LOG_LEVEL", "INFO")},
+    "loggers": {"aiosqlite": {"level": "WARNING"}, "asyncio": {"level": "WARNING"}},
+}
+

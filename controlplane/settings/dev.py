@@ -1,0 +1,3 @@
+"""The default: one machine, loopback."""
+
+from controlplane.settings.base import *  # noqa: F403
