@@ -1,14 +1,16 @@
-"""Fixtures that every test shares. The home is a folder of its own per worker, set before Django starts."""
+"""Fixtures that every test shares."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
+import shutil
+from collections.abc import Iterator
 
-# xdist workers import this file each in a process of its own.
-_HOME = Path(tempfile.mkdtemp(prefix="inflight-test-"))
-os.environ["INFLIGHT_SETTINGS"] = "test"
-os.environ["INFLIGHT_HOME"] = str(_HOME)
-os.environ.setdefault("INFLIGHT_SECRET_KEY", "not-a-secret-for-tests-only")
-os.environ.setdefault("INFLIGHT_NODE_ID", "n-test")
+import pytest
+from django.conf import settings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remove_home() -> Iterator[None]:
+    """Remove this run's home at the end; tests/settings.py made it."""
+    yield
+    shutil.rmtree(settings.INFLIGHT_HOME, ignore_errors=True)

@@ -16,7 +16,9 @@ class Conversation(models.Model):
 
     kind = "conversation"
 
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations"
+    )
     deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="conversations")
     title = models.CharField(_("title"), max_length=200, blank=True)
     system_prompt = models.TextField(_("system prompt"), blank=True)

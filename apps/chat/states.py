@@ -9,9 +9,7 @@ STREAMING, DONE, STOPPED, INTERRUPTED, FAILED = "streaming", "done", "stopped", 
 TURN = StateMachine(
     name="turn",
     initial=STREAMING,
-    moves=(
-        *moves("web", [STREAMING], [DONE, STOPPED, FAILED, INTERRUPTED]),
-    ),
+    moves=(*moves("web", [STREAMING], [DONE, STOPPED, FAILED, INTERRUPTED]),),
     terminal=frozenset({DONE, STOPPED, FAILED, INTERRUPTED}),
     active=frozenset({STREAMING}),
     tones={STREAMING: "busy", DONE: "ok", STOPPED: "warn", INTERRUPTED: "warn", FAILED: "bad"},

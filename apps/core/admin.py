@@ -9,7 +9,7 @@ from unfold.admin import ModelAdmin
 from apps.core.models import AuditEntry
 
 
-class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
+class ReadOnlyAdmin(ModelAdmin):
     """Shows rows that only services and workers write."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -29,7 +29,16 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
 class AuditEntryAdmin(ReadOnlyAdmin):
     """Who did what, newest first."""
 
-    list_display = ["at", "actor_label", "verb", "object_type", "object_label", "from_state", "to_state", "sentence"]
+    list_display = [
+        "at",
+        "actor_label",
+        "verb",
+        "object_type",
+        "object_label",
+        "from_state",
+        "to_state",
+        "sentence",
+    ]
     list_filter = ["verb", "object_type"]
     search_fields = ["actor_label", "verb", "object_label", "sentence"]
     date_hierarchy = "at"

@@ -10,5 +10,7 @@ RESERVED_NAMES = frozenset({"warmup", "configs", "initial_state"})
 
 validate_name = RegexValidator(
     NAME_PATTERN,
-    _("Use lower-case letters, digits, dots, dashes and underscores; begin with a letter or digit; at most 63."),
+    _(
+        "Use lower-case letters, digits, dots, dashes and underscores; begin with a letter or digit; at most 63."
+    ),
 )

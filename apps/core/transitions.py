@@ -82,7 +82,9 @@ def transition(
     return True
 
 
-def amend(row: Row, *, attempt: int | None = None, states: Iterable[str] | None = None, **changes: Any) -> bool:
+def amend(
+    row: Row, *, attempt: int | None = None, states: Iterable[str] | None = None, **changes: Any
+) -> bool:
     """Change columns other than the state, with a new version, while the row is in `states` (and attempt).
 
     For progress, process identities and the like. Returns False where the guard did not hold.

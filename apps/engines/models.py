@@ -95,7 +95,9 @@ class Build(StatusModel):
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    engine = models.ForeignKey(Engine, null=True, blank=True, on_delete=models.SET_NULL, related_name="builds")
+    engine = models.ForeignKey(
+        Engine, null=True, blank=True, on_delete=models.SET_NULL, related_name="builds"
+    )
     reused = models.BooleanField(_("reused an engine"), default=False)
 
     attempt = models.PositiveIntegerField(_("attempt"), default=0)

@@ -180,16 +180,7 @@ class TurnFinished(Message):
 
 
 ServerMessage = Annotated[
-    Hello
-    | Snapshot
-    | Change
-    | Samples
-    | LogLines
-    | Problem
-    | Pong
-    | TurnStarted
-    | Delta
-    | TurnFinished,
+    Hello | Snapshot | Change | Samples | LogLines | Problem | Pong | TurnStarted | Delta | TurnFinished,
     Field(discriminator="type"),
 ]
 server_message: TypeAdapter[Message] = TypeAdapter(ServerMessage)

@@ -113,7 +113,9 @@ class Revision(StatusModel):
 
     class Meta:
         ordering = ["-number"]
-        constraints = [models.UniqueConstraint(fields=["deployment", "number"], name="one_revision_per_number")]
+        constraints = [
+            models.UniqueConstraint(fields=["deployment", "number"], name="one_revision_per_number")
+        ]
         verbose_name = _("revision")
 
     def __str__(self) -> str:

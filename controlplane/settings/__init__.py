@@ -8,8 +8,8 @@ load_environment_file()
 
 _which = text("INFLIGHT_SETTINGS", "dev")
 if _which == "prod":
-    from controlplane.settings.prod import *  # noqa: F403
+    from controlplane.settings.prod import *
 elif _which == "test":
-    from controlplane.settings.test import *  # noqa: F403
+    from controlplane.settings.test import *
 else:
-    from controlplane.settings.dev import *  # noqa: F403
+    from controlplane.settings.dev import *

@@ -7,9 +7,9 @@ from pathlib import Path
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.settings import env
-from controlplane.settings.database import DATABASES
-from controlplane.settings.queues import *  # noqa: F403
-from controlplane.settings.unfold import UNFOLD
+from controlplane.settings.database import DATABASES as DATABASES
+from controlplane.settings.queues import *
+from controlplane.settings.unfold import UNFOLD as UNFOLD
 
 BASE_DIR = env.ROOT
 INFLIGHT_HOME: Path = env.home()
@@ -155,4 +155,3 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.text("INFLIGHT_LOG_LEVEL", "INFO")},
     "loggers": {"aiosqlite": {"level": "WARNING"}, "asyncio": {"level": "WARNING"}},
 }
-

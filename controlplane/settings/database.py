@@ -27,7 +27,7 @@ def configured() -> dict[str, Any]:
     url = env.text("DATABASE_URL")
     if not url:
         return sqlite(str(env.home() / "db.sqlite3"))
-    parsed = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
+    parsed: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
     if parsed["ENGINE"].endswith("sqlite3"):
         parsed["OPTIONS"] = dict(SQLITE_OPTIONS)
     return parsed

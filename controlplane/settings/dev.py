@@ -1,3 +1,3 @@
 """The default: one machine, loopback."""
 
-from controlplane.settings.base import *  # noqa: F403
+from controlplane.settings.base import *

@@ -1,6 +1,6 @@
 """Behind a TLS proxy: secure cookies, HSTS, a real host name in INFLIGHT_ALLOWED_HOSTS."""
 
-from controlplane.settings.base import *  # noqa: F403
+from controlplane.settings.base import *
 
 SESSION_COOKIE_SECURE = True
 CSRF_COOKIE_SECURE = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from controlplane.settings.base import *  # noqa: F403
+from controlplane.settings.base import *
 from controlplane.settings.base import DATABASES, STORAGES
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -15,4 +15,4 @@ if not os.environ.get("INFLIGHT_TEST_REDIS"):
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     # A file, not memory: consumers reach the database from threads of their own.
-    DATABASES["default"]["TEST"] = {"NAME": str(INFLIGHT_HOME / "test.sqlite3")}  # noqa: F405
+    DATABASES["default"]["TEST"] = {"NAME": str(INFLIGHT_HOME / "test.sqlite3")}

@@ -45,7 +45,9 @@ def test_only_transitions_write_a_state() -> None:
         f"{path.relative_to(root)}: {match.group(0)}"
         for folder in ("apps", "workers")
         for path in (root / folder).rglob("*.py")
-        if path.name != "transitions.py" and "migrations" not in path.parts and "triton_models" not in path.parts
+        if path.name != "transitions.py"
+        and "migrations" not in path.parts
+        and "triton_models" not in path.parts
         for match in pattern.finditer(path.read_text(encoding="utf-8"))
     ]
     assert offenders == []
