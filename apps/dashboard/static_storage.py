@@ -12,4 +12,9 @@ class ModuleManifestStorage(CompressedManifestStaticFilesStorage):
     """
 
     support_js_module_import_aggregation = True
+    # Our own modules only: packages ship files that import names which they do not ship.
+    _js_module_import_aggregation_patterns = (
+        "js/*.js",
+        CompressedManifestStaticFilesStorage._js_module_import_aggregation_patterns[1],
+    )
     manifest_strict = False

@@ -50,7 +50,9 @@ def read(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:
-        raise Problem(f"{path} is not text ({error.reason}).", "Remove it; `make up` writes it anew.") from error
+        raise Problem(
+            f"{path} is not text ({error.reason}).", "Remove it; `make up` writes it anew."
+        ) from error
 
 
 def write(path: Path, values: dict[str, str]) -> None:

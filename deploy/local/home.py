@@ -18,6 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 LONGEST_SOCKET = 107 - len(".4194304")
 # Socket paths travel in URLs (redis, celery) and in supervisord's configuration, none of which quote alike.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._-]+")
+FOLDERS = ("run", "logs", "redis", "serving", "checkpoints", "engines", "builds", "instances", "cache")
 NODE_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -67,7 +68,7 @@ class Home:
         """Make the folders that the launcher writes to; the home itself is for its owner only."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o700)
-        for name in ("run", "logs", "redis", "serving", "checkpoints", "engines", "builds", "repositories", "cache"):
+        for name in FOLDERS:
             (self.root / name).mkdir(exist_ok=True)
 
     def node_id(self) -> str:

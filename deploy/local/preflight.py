@@ -60,7 +60,9 @@ def look(folders: Iterable[Path]) -> Machine:
         distribution=_distribution(Path("/etc/os-release")),
         root=os.geteuid() == 0,
         free_bytes={str(folder): shutil.disk_usage(_existing(folder)).free for folder in folders},
-        unwritable=tuple(str(folder) for folder in folders if not os.access(_existing(folder), os.W_OK | os.X_OK)),
+        unwritable=tuple(
+            str(folder) for folder in folders if not os.access(_existing(folder), os.W_OK | os.X_OK)
+        ),
     )
 
 
@@ -71,7 +73,9 @@ def problems(machine: Machine, need_bytes: int) -> list[str]:
         package = {"libstdc++.so.6": "libstdc++6", "libgcc_s.so.1": "libgcc-s1", "libz.so.1": "zlib1g"}[name]
         found.append(f"The system library {name} is missing. {_install(machine, package, name)}")
     for folder in machine.unwritable:
-        found.append(f"{folder} cannot be written to. Give yourself the folder, or choose another: INFLIGHT_HOME=DIR")
+        found.append(
+            f"{folder} cannot be written to. Give yourself the folder, or choose another: INFLIGHT_HOME=DIR"
+        )
     for folder, free in machine.free_bytes.items():
         if free < need_bytes:
             found.append(
@@ -84,12 +88,18 @@ def problems(machine: Machine, need_bytes: int) -> list[str]:
 def _platform_problems(machine: Machine) -> list[str]:
     if machine.system != "Linux" or machine.architecture not in {"x86_64", "AMD64"}:
         where = f"{machine.system} on {machine.architecture}"
-        return [f"The embedded tritonserver is built for Linux on x86-64, this is {where}. Use such a machine."]
+        return [
+            f"The embedded tritonserver is built for Linux on x86-64, this is {where}. Use such a machine."
+        ]
     if machine.glibc is None:
-        return ["This system's C library is not glibc (musl?). Use Debian 12, Ubuntu 22.04 or another glibc system."]
+        return [
+            "This system's C library is not glibc (musl?). Use Debian 12, Ubuntu 22.04 or another glibc system."
+        ]
     if machine.glibc < LEAST_GLIBC:
         seen, least = (".".join(map(str, version)) for version in (machine.glibc, LEAST_GLIBC))
-        return [f"glibc is {seen}, {least} or newer is needed. Use Debian 12, Ubuntu 22.04 or a newer system."]
+        return [
+            f"glibc is {seen}, {least} or newer is needed. Use Debian 12, Ubuntu 22.04 or a newer system."
+        ]
     return []
 
 
@@ -190,7 +200,9 @@ def _existing(folder: Path) -> Path:
 
 def _distribution(release: Path) -> str:
     try:
-        words = set(re.findall(r"^ID(?:_LIKE)?=\"?([^\"\n]*)", release.read_text(encoding="utf-8"), re.MULTILINE))
+        words = set(
+            re.findall(r"^ID(?:_LIKE)?=\"?([^\"\n]*)", release.read_text(encoding="utf-8"), re.MULTILINE)
+        )
     except OSError:
         return ""
     names = set(" ".join(words).split())

@@ -1,0 +1,27 @@
+# Inflight on one machine. All of it is in deploy/local; `make help` says what there is.
+.PHONY: help up status down test test-full lint lock
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST))
+
+up: ## Set up what is missing and start everything (DETACH=1 returns when ready, PORT=9000, WAIT=web)
+	@sh deploy/local/launch.sh up
+
+status: ## Show what runs
+	@sh deploy/local/launch.sh status
+
+down: ## Stop everything, servers too (KEEP_SERVING=1 leaves them serving)
+	@sh deploy/local/launch.sh down
+
+test: ## Set up and run all the checks and tests (15 minutes on two cores)
+	@sh deploy/local/launch.sh test
+
+test-full: ## The same and the long ones
+	@sh deploy/local/launch.sh test-full
+
+lint: ## Formatting, lint, types, layers and migrations
+	@sh deploy/local/launch.sh lint
+
+lock: ## Write requirements/*.lock anew from pyproject.toml (UPGRADE=1 for newest releases)
+	@sh deploy/local/launch.sh lock

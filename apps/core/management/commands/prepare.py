@@ -1,0 +1,29 @@
+"""`manage.py prepare`: database, static files and first account in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from apps.core.preparation import collect_static, migrate
+
+
+class Command(BaseCommand):
+    """Does what is needed before the processes start; says only what it did."""
+
+    help = "Apply migrations, collect static files, create the first administrator: whatever is not done yet."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        migrations = migrate()
+        if migrations:
+            self.stdout.write(
+                ngettext("%(count)d migration applied.", "%(count)d migrations applied.", migrations)
+                % {"count": migrations}
+            )
+        if collect_static():
+            self.stdout.write(_("Static files collected."))
+        call_command("ensure_admin", stdout=self.stdout, verbosity=options["verbosity"])

@@ -1,0 +1,163 @@
+"""The processes of one machine, and supervisord's configuration for them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local.errors import Problem
+from deploy.local.home import CHECKOUT, Home
+
+CELERY = ("-m", "celery", "-A", "controlplane")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One supervised process. `first` starts with supervisord itself, the others when it answers."""
+
+    name: str
+    argv: tuple[str, ...]
+    does: str
+    first: bool = False
+    stop_seconds: int = 10
+    # Seconds that it must stay up to count as started.
+    start_seconds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: one web port, one node, one worker per GPU slot, a redis of our own unless one was named."""
+
+    home: Home
+    python: Path
+    node_id: str
+    port: int
+    slots: tuple[int, ...]
+    redis_server: Path | None
+
+
+def programs(plan: Plan) -> list[Program]:
+    """All processes in the order in which they are started; they are stopped in the opposite one."""
+    python = str(plan.python)
+    node = plan.node_id
+    found = [_redis(plan.home, plan.redis_server)] if plan.redis_server else []
+    web = (
+        *("-m", "uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port", str(plan.port)),
+        *("--loop", "uvloop", "--timeout-graceful-shutdown", "10", "--ws-max-size", "1048576"),
+        *("--ws-ping-interval", "20", "--lifespan", "off", "--no-access-log"),
+    )
+    found.append(Program("web", (python, *web), "pages, REST, websockets", stop_seconds=15))
+    found.append(_worker(plan, "worker-ctl", "ctl", f"node.{node}.ctl", "control of this node's servers"))
+    for slot in plan.slots:
+        name = f"gpu{slot}"
+        found.append(_worker(plan, f"worker-{name}", name, f"node.{node}.{name}", f"builds on slot {slot}"))
+    schedule = str(plan.home.run / "beat-schedule")
+    beat = (python, *CELERY, "beat", "-s", schedule, "--pidfile=", "-l", "INFO")
+    found.append(Program("beat", beat, "periodic sweeps"))
+    telemetry = (python, str(CHECKOUT / "manage.py"), "run_telemetry")
+    found.append(Program("telemetry", telemetry, "live samples of servers and devices"))
+    return found
+
+
+def _worker(plan: Plan, program: str, name: str, queue: str, does: str) -> Program:
+    argv = (str(plan.python), *CELERY, "worker", "-n", f"{name}@{plan.node_id}", "-Q", queue)
+    return Program(program, (*argv, "-P", "prefork", "-c", "1", "-l", "INFO"), does, stop_seconds=15)
+
+
+def _redis(home: Home, server: Path) -> Program:
+    argv = (str(server), str(home.run / "redis.conf"))
+    return Program(
+        "redis", argv, "broker, channel layer, caches", first=True, stop_seconds=10, start_seconds=0
+    )
+
+
+def redis_config(home: Home) -> str:
+    """Configuration file of the home's own redis: a private socket, no port, nothing is ever evicted."""
+    return "\n".join(
+        [
+            "port 0",
+            f"unixsocket {home.sockets() / 'redis.sock'}",
+            "unixsocketperm 700",
+            f'dir "{_redis_quoted(home.root / "redis")}"',
+            # A queue that drops messages when memory runs short loses work: refuse writes instead.
+            "maxmemory-policy noeviction",
+            "save 60 1",
+            "appendonly no",
+            "daemonize no",
+            'logfile ""',
+            "loglevel notice",
+            "",
+        ]
+    )
+
+
+def _redis_quoted(path: Path) -> str:
+    return str(path).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def supervisor_config(plan: Plan, sockets: Path) -> str:
+    """Text of supervisord.conf. Refuses what its format cannot say, rather than writing something else."""
+    home = plan.home
+    lines = [
+        "; Written by `make up`; edits are lost at the next start.",
+        "[unix_http_server]",
+        f"file={_value(sockets / 'supervisor.sock')}",
+        "chmod=0700",
+        "",
+        "[supervisord]",
+        "nodaemon=true",
+        f"identifier=inflight-{plan.node_id}",
+        f"directory={_value(CHECKOUT)}",
+        f"logfile={_value(home.logs / 'supervisord.log')}",
+        "logfile_maxbytes=10MB",
+        "logfile_backups=3",
+        f"childlogdir={_value(home.logs)}",
+        f"pidfile={_value(home.run / 'supervisord.pid')}",
+        "",
+        "[rpcinterface:supervisor]",
+        "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
+        "",
+    ]
+    for order, program in enumerate(programs(plan)):
+        lines += _section(program, order, home)
+    return "\n".join(lines)
+
+
+def _section(program: Program, order: int, home: Home) -> list[str]:
+    return [
+        f"[program:{program.name}]",
+        f"command={_command(program.argv)}",
+        f"directory={_value(CHECKOUT)}",
+        f"priority={100 + order}",
+        f"autostart={'true' if program.first else 'false'}",
+        "autorestart=true",
+        f"startsecs={program.start_seconds}",
+        # One second more between tries each time: about a minute in all before it is given up.
+        "startretries=10",
+        "stopsignal=TERM",
+        f"stopwaitsecs={program.stop_seconds}",
+        "killasgroup=true",
+        "redirect_stderr=true",
+        f"stdout_logfile={_value(home.logs / f'{program.name}.log')}",
+        "stdout_logfile_maxbytes=20MB",
+        "stdout_logfile_backups=3",
+        "",
+    ]
+
+
+def _command(argv: Sequence[str]) -> str:
+    return _value(shlex.join(argv))
+
+
+def _value(value: object) -> str:
+    """A value as supervisord reads it: `%` is doubled; ` ;` and ` #` begin comments and cannot be quoted."""
+    text = str(value)
+    if re.search(r"[\r\n]|\s[;#]", text) or text != text.strip():
+        raise Problem(
+            f"The path {text!r} cannot be written into supervisord's configuration.",
+            "Choose a home and a checkout without ` ;`, ` #` and line breaks in their paths.",
+        )
+    return text.replace("%", "%%")
