@@ -30,8 +30,8 @@ ALLOWED_HOSTS = env.words("INFLIGHT_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "
 CSRF_TRUSTED_ORIGINS = env.words("INFLIGHT_TRUSTED_ORIGINS", [])
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "apps.accounts.admin_apps.InflightAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -94,6 +94,8 @@ TEMPLATES = [
 ]
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+# Permissions come from the roles alone (apps/accounts/roles.py).
+AUTHENTICATION_BACKENDS = ["apps.accounts.backends.RoleBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (

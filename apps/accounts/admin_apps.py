@@ -1,0 +1,11 @@
+"""The configuration of `django.contrib.admin`; in a file of its own, because Django takes one default per file."""
+
+from __future__ import annotations
+
+from django.contrib.admin.apps import AdminConfig
+
+
+class InflightAdminConfig(AdminConfig):
+    """Django's admin with our site: entry by role, sign-in on our page, a Content-Security-Policy of its own."""
+
+    default_site = "apps.accounts.admin_site.InflightAdminSite"
