@@ -1,0 +1,58 @@
+"""Beats and echoes of nodes in Redis.
+
+`beat:<node id>` says that the node is alive (a thread of its control worker writes it), `echo:<node id>` that it
+takes tasks from its queue (a task writes it). Ages come from the keys' remaining life, so only Redis' clock counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import redis
+from django.conf import settings
+
+from apps.fleet.policy import BEAT_KEPT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Seconds since a node's last beat and last echo; None where Redis knows of none."""
+
+    beat: float | None
+    echo: float | None
+
+
+@lru_cache(maxsize=4)
+def _client(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)
+
+
+def client() -> redis.Redis:
+    """Connection to the database of beats and samples. Calls raise redis.RedisError where it is gone."""
+    return _client(settings.REDIS_URL)
+
+
+def write(what: str, node_id: str) -> None:
+    """Write a `beat` or an `echo` of a node. Raises redis.RedisError."""
+    client().set(f"{what}:{node_id}", "1", px=BEAT_KEPT_SECONDS * 1000)
+
+
+def ages(node_ids: list[str]) -> dict[str, Ages]:
+    """Ages of the beats and echoes of several nodes in one round trip. Raises redis.RedisError."""
+    if not node_ids:
+        return {}
+    pipe = client().pipeline(transaction=False)
+    for node_id in node_ids:
+        pipe.pttl(f"beat:{node_id}")
+        pipe.pttl(f"echo:{node_id}")
+    left = pipe.execute()
+    return {
+        node_id: Ages(_age(left[2 * index]), _age(left[2 * index + 1]))
+        for index, node_id in enumerate(node_ids)
+    }
+
+
+def _age(left_ms: int) -> float | None:
+    # PTTL answers -2 for a key that is not there and -1 for one without an end, which is not ours.
+    return None if left_ms < 0 else max(0.0, BEAT_KEPT_SECONDS - left_ms / 1000)

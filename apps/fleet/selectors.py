@@ -1,0 +1,59 @@
+"""Reading nodes, slots and leases."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db.models import Q, QuerySet, Sum
+from django.utils.translation import gettext as _
+
+from apps.core import clock
+from apps.core.exceptions import NotFound
+from apps.fleet import beats, states
+from apps.fleet.models import Gpu, GpuLease, Node
+
+
+def nodes() -> QuerySet[Node]:
+    """All nodes with their slots."""
+    return Node.objects.prefetch_related("gpus")
+
+
+def node(node_id: str) -> Node:
+    """One node by its id. Raises NotFound."""
+    found = nodes().filter(node_id=node_id).first()
+    if found is None:
+        raise NotFound(
+            "node_unknown",
+            _("There is no node %(id)s.") % {"id": node_id},
+            remedy=_("Start its control worker, or run manage.py join on that host."),
+        )
+    return found
+
+
+def local_node() -> Node | None:
+    """The node of this host and home, or None before it has joined."""
+    return nodes().filter(node_id=settings.INFLIGHT_NODE_ID).first() if settings.INFLIGHT_NODE_ID else None
+
+
+def slots_for_work() -> list[Gpu]:
+    """Slots of nodes that are ready and not cordoned, this host's first."""
+    found = Gpu.objects.filter(node__state=states.READY, node__cordoned=False).select_related("node")
+    return sorted(
+        found, key=lambda gpu: (gpu.node.node_id != settings.INFLIGHT_NODE_ID, gpu.node_id, gpu.index)
+    )
+
+
+def open_leases(gpu: Gpu) -> QuerySet[GpuLease]:
+    """Leases that count now: neither released nor run out."""
+    runs = Q(expires_at__isnull=True) | Q(expires_at__gt=clock.now())
+    return GpuLease.objects.filter(runs, gpu=gpu, released_at__isnull=True)
+
+
+def free_share(gpu: Gpu) -> int:
+    """Hundredths of the slot that nobody holds."""
+    taken = open_leases(gpu).aggregate(total=Sum("share"))["total"] or 0
+    return max(0, gpu.total_share - int(taken))
+
+
+def last_beat(node_id: str) -> beats.Ages:
+    """Ages of a node's beat and echo. Raises redis.RedisError where Redis is gone."""
+    return beats.ages([node_id])[node_id]
