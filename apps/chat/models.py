@@ -62,6 +62,14 @@ class Turn(StatusModel):
 
     class Meta:
         ordering = ["conversation", "position", "id"]
+        constraints = [
+            # Two windows, or two presses, make one running answer.
+            models.UniqueConstraint(
+                fields=["conversation"],
+                condition=models.Q(state="streaming"),
+                name="one_running_turn_per_conversation",
+            )
+        ]
         verbose_name = _("turn")
 
     def __str__(self) -> str:

@@ -3,7 +3,8 @@
 `manage.py export_realtime_schema` writes it to static/js/realtime/schema.js; a test compares the two.
 
 Live socket (/ws/live/): connect -> hello -> subscribe (permission per topic) -> snapshot with its version ->
-changes, each with the next version; the client asks for a resync at a gap.
+changes, each with the next version; the client asks for a resync at a gap. A change carries the whole of the topic
+too, so applying the newest one is always right; `rows` names what changed, for lists that fetch single rows.
 Chat socket (/ws/chat/<conversation id>/): hello -> ask | stop | resume -> turn_started, delta..., turn_finished.
 """
 
@@ -14,6 +15,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 PROTOCOL = 1
+# Close codes of our own; the browser reads them, so the socket is accepted before it is closed.
+CLOSE_SIGNED_OUT = 4401
+CLOSE_NOT_ALLOWED = 4403
+CLOSE_TOO_SLOW = 4408
+# RFC 6455 "try again later": Redis is away.
+CLOSE_TRY_LATER = 1013
+MAX_TOPICS = 50
 # A topic is `<kind>` or `<kind>:<id>`: overview, builds, build:12, log:build:12, metrics:3 ...
 TOPIC_PATTERN = r"^[a-z]+(:[a-z]+)?(:[0-9]+)?$"
 Topic = Annotated[str, Field(pattern=TOPIC_PATTERN, max_length=60)]
@@ -35,6 +43,8 @@ class Subscribe(Message):
     topic: Topic
     # Log topics: byte offset from which the client wants lines.
     offset: int | None = Field(default=None, ge=0)
+    # Metric topics: epoch seconds of the newest sample that the client has.
+    since: float | None = Field(default=None, ge=0)
 
 
 class Unsubscribe(Message):
@@ -76,7 +86,7 @@ class Stop(Message):
 
 
 class Resume(Message):
-    """Replay a turn from a sequence number and go on live."""
+    """Send what follows sequence number `from_seq` (0: all) of a turn, and go on live."""
 
     type: Literal["resume"] = "resume"
     turn: str = Field(max_length=40)
@@ -109,6 +119,14 @@ class Snapshot(Message):
     data: dict[str, Any]
 
 
+class RowChange(Message):
+    """One row that changed: `key` is a build's number, else the row's id."""
+
+    kind: str
+    key: int
+    state: str
+
+
 class Change(Message):
     """A topic's new data at `version`; a number that is not the next one is a gap."""
 
@@ -116,6 +134,7 @@ class Change(Message):
     topic: str
     version: int
     data: dict[str, Any]
+    rows: list[RowChange] = Field(default_factory=list)
 
 
 class Samples(Message):
@@ -127,7 +146,10 @@ class Samples(Message):
 
 
 class LogLines(Message):
-    """Text appended to a log; `offset` is the byte position after it."""
+    """Text of a log from byte `start` to byte `offset`.
+
+    A `start` that is not the offset before it means that the file began anew (0) or that bytes were passed over.
+    """
 
     type: Literal["log"] = "log"
     topic: str
@@ -143,6 +165,8 @@ class Problem(Message):
     code: str
     message: str
     remedy: str = ""
+    # Which input is to blame: a field of the command, or a sampling parameter.
+    field: str = ""
     topic: str | None = None
     turn: str | None = None
 
@@ -155,14 +179,19 @@ class Pong(Message):
 
 
 class TurnStarted(Message):
-    """A turn began; `turn` is its row as the page shows it."""
+    """A turn began, here or in another window of the conversation; `turn` is its row as the page shows it."""
 
     type: Literal["turn_started"] = "turn_started"
     turn: dict[str, Any]
 
 
 class Delta(Message):
-    """Text that was added to an answer. `tokens` counts ids, not chunks; `at` is epoch seconds at the web process."""
+    """Text that was added to an answer.
+
+    `seq` is the number of characters (code points) of the answer up to the end of this text, so `seq` minus the
+    length of `text` is what the client must have already; `resume` continues from there. `tokens` counts the
+    answer's token ids so far, not chunks; `at` is epoch seconds at the web process.
+    """
 
     type: Literal["delta"] = "delta"
     turn: str

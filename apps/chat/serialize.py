@@ -1,0 +1,55 @@
+"""Rows of this app as plain JSON values, for the socket, pages, API and command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from apps.chat.models import Conversation, Turn
+
+
+def _epoch(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment else None
+
+
+def turn_dict(turn: Turn) -> dict[str, Any]:
+    """One turn. Times are epoch seconds, so that the page marks the answer on the charts' own axis.
+
+    `metrics`: ttft_ms, itl_p50_ms, itl_p99_ms, tokens, tokens_per_second, prompt_tokens, cached_tokens, queue_ms;
+    null where the engine does not tell.
+    """
+    return {
+        "uid": turn.uid,
+        "conversation": turn.conversation_id,
+        "position": turn.position,
+        "state": turn.state,
+        "tone": turn.tone,
+        "prompt": turn.prompt,
+        "answer": turn.answer,
+        "params": turn.params,
+        "metrics": turn.metrics,
+        "instance": turn.instance_uid or None,
+        "revision": turn.revision_number,
+        "replaces": turn.replaces.uid if turn.replaces else None,
+        "reason": turn.reason or None,
+        "sentence": turn.sentence or None,
+        "remedy": turn.remedy or None,
+        "started_at": _epoch(turn.started_at),
+        "first_token_at": _epoch(turn.first_token_at),
+        "finished_at": _epoch(turn.finished_at),
+    }
+
+
+def conversation_dict(conversation: Conversation) -> dict[str, Any]:
+    """One conversation without its turns."""
+    return {
+        "id": conversation.pk,
+        "title": conversation.title or None,
+        "owner": conversation.owner.get_username(),
+        "deployment": conversation.deployment.name,
+        "deployment_id": conversation.deployment_id,
+        "system_prompt": conversation.system_prompt,
+        "params": conversation.params,
+        "created_at": _epoch(conversation.created_at),
+        "updated_at": _epoch(conversation.updated_at),
+    }

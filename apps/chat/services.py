@@ -1,0 +1,225 @@
+"""What may be done with conversations and turns. Pages, socket, API and command line all call these.
+
+`ask` and `regenerate` make the row of a turn; `turn_runner.start(turn)` in the calling process streams it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils.translation import gettext as _
+
+from apps.accounts.roles import Action, may, require
+from apps.chat import params as sampling
+from apps.chat import selectors, states
+from apps.chat.models import Conversation, Turn
+from apps.core import audit, clock, ids
+from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
+from apps.serving.models import Deployment
+from apps.serving.selectors import serving_instances
+
+TITLE_LIMIT = 200
+PROMPT_LIMIT = 200_000
+SYSTEM_PROMPT_LIMIT = 50_000
+# A title made of the first question.
+_TITLE_LETTERS = 60
+
+
+def create_conversation(
+    actor: User,
+    deployment: Deployment,
+    *,
+    title: str = "",
+    system_prompt: str = "",
+    params: Mapping[str, Any] | None = None,
+) -> Conversation:
+    """Begin a conversation of `actor` with a deployment, which need not be serving yet.
+
+    Raises NotAllowed, or InvalidInput naming `title`, `system_prompt` or the parameter.
+    """
+    require(actor, Action.CHAT)
+    conversation = Conversation(
+        owner=actor,
+        deployment=deployment,
+        title=_checked_title(title),
+        system_prompt=_checked("system_prompt", system_prompt, SYSTEM_PROMPT_LIMIT),
+        params=sampling.validate(params or {}).given(),
+    )
+    with transaction.atomic():
+        conversation.save()
+        audit.record(actor, "conversation.created", conversation)
+    return conversation
+
+
+def ask(
+    actor: User,
+    conversation: Conversation,
+    prompt: str,
+    *,
+    system_prompt: str | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Turn:
+    """Add a question. Returns the turn in state streaming, owned by this process; start it with turn_runner.
+
+    `system_prompt` and `params`, where given, become the conversation's own. Raises NotAllowed, InvalidInput naming
+    the field, or NotPossibleNow where nothing serves or another answer is being made.
+    """
+    _require_owner(actor, conversation)
+    if not prompt.strip():
+        raise InvalidInput(
+            "prompt_empty", _("The question is empty."), field="prompt", remedy=_("Write a question.")
+        )
+    position = (conversation.turns.aggregate(newest=Max("position"))["newest"] or 0) + 1
+    checked = _checked("prompt", prompt, PROMPT_LIMIT)
+    return _begin(actor, conversation, position, checked, system_prompt, params, replaces=None)
+
+
+def regenerate(
+    actor: User,
+    turn: Turn,
+    *,
+    system_prompt: str | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Turn:
+    """Make the answer of a turn anew: a new turn at its position that replaces it. Raises as `ask` does."""
+    conversation = turn.conversation
+    _require_owner(actor, conversation)
+    return _begin(actor, conversation, turn.position, turn.prompt, system_prompt, params, replaces=turn)
+
+
+def rename_conversation(actor: User, conversation: Conversation, title: str) -> Conversation:
+    """Give a conversation another title. Raises NotAllowed, or InvalidInput naming `title`."""
+    _require_owner(actor, conversation)
+    conversation.title = _checked_title(title)
+    with transaction.atomic():
+        conversation.save(update_fields=["title", "updated_at"])
+        audit.record(actor, "conversation.renamed", conversation)
+    return conversation
+
+
+def delete_conversation(actor: User, conversation: Conversation) -> None:
+    """Delete a conversation with its turns; a running answer is stopped. Owner or administrator."""
+    if not may(actor, Action.ADMINISTER):
+        _require_owner(actor, conversation)
+    for running in conversation.turns.filter(state=states.STREAMING):
+        stop_turn(actor, running)
+    with transaction.atomic():
+        audit.record(actor, "conversation.deleted", conversation)
+        conversation.delete()
+
+
+def stop_turn(actor: User, turn: Turn) -> bool:
+    """Ask the process that streams the turn to stop it; the engine's request is cancelled.
+
+    Returns False where the turn has ended already. Raises NotAllowed, or InfrastructureError where the turn runs in
+    another process and Redis does not answer.
+    """
+    from apps.chat import turn_runner
+
+    if not may(actor, Action.ADMINISTER):
+        _require_owner(actor, turn.conversation)
+    if turn.state != states.STREAMING:
+        return False
+    turn_runner.request_stop(turn.uid)
+    return True
+
+
+def _begin(
+    actor: User,
+    conversation: Conversation,
+    position: int,
+    prompt: str,
+    system_prompt: str | None,
+    params: Mapping[str, Any] | None,
+    replaces: Turn | None,
+) -> Turn:
+    from apps.chat import turn_runner
+
+    checked = sampling.validate(conversation.params if params is None else params).given()
+    if system_prompt is not None:
+        conversation.system_prompt = _checked("system_prompt", system_prompt, SYSTEM_PROMPT_LIMIT)
+    _require_serving(conversation.deployment)
+    turn_runner.settle_dead_turns(conversation)
+    conversation.params = checked
+    conversation.title = conversation.title or _title_of(prompt)
+    turn = Turn(
+        conversation=conversation,
+        uid=ids.short_id(16),
+        position=position,
+        prompt=prompt,
+        params=checked,
+        state=states.STREAMING,
+        replaces=replaces,
+        owner_process=turn_runner.process_id(),
+    )
+    try:
+        with transaction.atomic():
+            conversation.updated_at = clock.now()
+            conversation.save(update_fields=["system_prompt", "params", "title", "updated_at"])
+            turn.save()
+            audit.record(actor, "turn.asked", turn, to_state=states.STREAMING)
+    except IntegrityError as error:
+        raise NotPossibleNow(
+            "turn_running",
+            _("An answer is still being made in this conversation."),
+            remedy=_("Wait for it, or stop it first."),
+        ) from error
+    return turn
+
+
+def _require_serving(deployment: Deployment) -> None:
+    if serving_instances(deployment).exists():
+        return
+    raise NotPossibleNow(
+        "nothing_serving",
+        _("No instance of %(name)s is serving; the deployment is %(state)s.")
+        % {"name": deployment.name, "state": deployment.state},
+        remedy=_("Deploy it, or wait until it is ready; its page says what it is doing."),
+        field="deployment",
+    )
+
+
+def _require_owner(actor: User, conversation: Conversation) -> None:
+    require(actor, Action.CHAT)
+    if conversation.owner_id != actor.pk:
+        raise NotAllowed(
+            "not_your_conversation",
+            _("This conversation belongs to %(name)s.") % {"name": conversation.owner.get_username()},
+            remedy=_("Begin a conversation of your own."),
+        )
+
+
+def _checked(field: str, text: str, limit: int) -> str:
+    """Text without NUL (PostgreSQL refuses it), or InvalidInput where it is too long."""
+    if len(text) > limit:
+        raise InvalidInput(
+            "text_too_long",
+            _("%(field)s has %(length)d characters; at most %(limit)d are taken.")
+            % {"field": field, "length": len(text), "limit": limit},
+            field=field,
+            remedy=_("Shorten it."),
+        )
+    return text.replace("\x00", "")
+
+
+def _checked_title(title: str) -> str:
+    return _checked("title", " ".join(title.split()), TITLE_LIMIT)
+
+
+def _title_of(prompt: str) -> str:
+    words = " ".join(prompt.split())
+    return words if len(words) <= _TITLE_LETTERS else words[: _TITLE_LETTERS - 1].rstrip() + "…"
+
+
+__all__ = [
+    "ask",
+    "create_conversation",
+    "delete_conversation",
+    "regenerate",
+    "rename_conversation",
+    "stop_turn",
+]
