@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
-from apps.specs.api import api
+from apps.specs import api
 
 urlpatterns = [
     path("", include("apps.dashboard.urls")),
@@ -14,5 +14,5 @@ urlpatterns = [
     path("deployments/", include("apps.serving.urls")),
     path("playground/", include("apps.chat.urls")),
     path("admin/", admin.site.urls),
-    path("api/v1/", api.urls),
+    path("api/v1/", api.urls()),
 ]

@@ -23,7 +23,7 @@ from apps.accounts.roles import Action, may
 RELAXED = {"script-src": ["'unsafe-eval'"]}
 
 
-class InflightAdminSite(UnfoldAdminSite):  # type: ignore[misc]
+class InflightAdminSite(UnfoldAdminSite):
     """Open to every role (each object asks for its own); `is_staff` plays no part."""
 
     def has_permission(self, request: HttpRequest) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 from django.contrib.auth.models import User
 from django.db.models import Model, QuerySet
@@ -11,7 +11,6 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from ninja import Field, Schema
 from ninja.security import HttpBearer, SessionAuth
-from pydantic import ConfigDict
 
 from apps.accounts.services import authenticate_token
 from apps.core.exceptions import InflightError
@@ -20,6 +19,7 @@ MAX_PAGE = 500
 # The largest offset that every database of ours can skip to.
 MAX_OFFSET = 2**31 - 1
 Row = TypeVar("Row", bound=Model)
+Item = TypeVar("Item")
 
 
 class NotSignedIn(InflightError):
@@ -49,12 +49,6 @@ class TokenAuth(HttpBearer):
 AUTH: list[Callable[[HttpRequest], Any]] = [TokenAuth(), SessionAuth(csrf=True)]
 
 
-class Body(Schema):
-    """Base of every request body: unknown fields are refused, so a misspelt one is never silently dropped."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class Problem(Schema):
     """Every error of the API."""
 
@@ -73,7 +67,15 @@ class PageQuery(Schema):
     offset: int = Field(0, ge=0, le=MAX_OFFSET, description="Rows to pass over.")
 
 
-Item = TypeVar("Item")
+class Page(Schema, Generic[Item]):
+    """Part of a list."""
+
+    items: list[Item]
+    count: int = Field(description="Rows in the whole list.")
+    limit: int
+    offset: int
+
+
 Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
 
@@ -88,8 +90,7 @@ def page_of(
 
 def actor_of(request: HttpRequest) -> User:
     """The person behind a request that passed authentication."""
-    assert isinstance(request.user, User)
-    return request.user
+    return cast(User, request.user)
 
 
 # Answers that any operation may give besides its own.

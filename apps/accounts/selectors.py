@@ -28,6 +28,11 @@ def token(person: User, pk: int) -> ApiToken:
     return found
 
 
+def people() -> QuerySet[User]:
+    """Every account that may sign in, by name."""
+    return User.objects.filter(is_active=True).order_by("username")
+
+
 def person(username: str) -> User:
     """An account by name. Raises NotFound."""
     found = User.objects.filter(username=username).first()

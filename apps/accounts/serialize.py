@@ -1,7 +1,8 @@
-"""Rows of this app as plain dictionaries, for pages, API and command line."""
+"""Rows of this app as plain JSON values, for pages, API and command line."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -12,23 +13,33 @@ from apps.core import clock
 from apps.core.models import AuditEntry
 
 
-def token_as_dict(token: ApiToken) -> dict[str, Any]:
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+def token_state(token: ApiToken) -> str:
+    """Whether a token works: active, expired or revoked."""
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expires_at is not None and token.expires_at <= clock.now() else "active"
+
+
+def token_dict(token: ApiToken) -> dict[str, Any]:
     """A token without its text."""
-    expired = token.expires_at is not None and token.expires_at <= clock.now()
     return {
         "id": token.pk,
         "name": token.name,
         "owner": token.owner.get_username(),
         "prefix": token.prefix,
-        "state": "revoked" if token.revoked_at else "expired" if expired else "active",
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-        "revoked_at": token.revoked_at,
-        "last_used_at": token.last_used_at,
+        "state": token_state(token),
+        "created_at": _iso(token.created_at),
+        "expires_at": _iso(token.expires_at),
+        "revoked_at": _iso(token.revoked_at),
+        "last_used_at": _iso(token.last_used_at),
     }
 
 
-def person_as_dict(person: User) -> dict[str, Any]:
+def person_dict(person: User) -> dict[str, Any]:
     """A person with roles and what these allow."""
     return {
         "username": person.get_username(),
@@ -37,11 +48,11 @@ def person_as_dict(person: User) -> dict[str, Any]:
     }
 
 
-def audit_as_dict(entry: AuditEntry) -> dict[str, Any]:
+def audit_dict(entry: AuditEntry) -> dict[str, Any]:
     """One line of the audit trail."""
     return {
         "id": entry.pk,
-        "at": entry.at,
+        "at": _iso(entry.at),
         "actor": entry.actor_label,
         "verb": entry.verb,
         "object_type": entry.object_type,

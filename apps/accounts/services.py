@@ -16,7 +16,7 @@ from apps.accounts.roles import ADMINISTRATOR, GRANTS, Action, require
 from apps.core import audit, clock, ids
 from apps.core.exceptions import InvalidInput, NotPossibleNow
 
-TOKEN_PREFIX = "ifl_"
+TOKEN_PREFIX = "ifl_"  # noqa: S105 - the public beginning of every token
 # Prefix and the first letters of the random part: enough to tell tokens apart, too little to guess one.
 SHOWN_LETTERS = 10
 NAME_LIMIT = 100

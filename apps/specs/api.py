@@ -2,6 +2,53 @@
 
 from __future__ import annotations
 
-from ninja import NinjaAPI
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, URLResolver, re_path, reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt
+from ninja.openapi.docs import Swagger
 
-api = NinjaAPI(title="Inflight", version="1", urls_namespace="api")
+from apps.accounts.api import router as accounts_router
+from apps.accounts.rest import AUTH
+from apps.core.exceptions import NotFound
+from apps.specs.errors import InflightAPI, error_body, install
+
+DESCRIPTION = (
+    "Everything that the pages do. Authenticate with `Authorization: Bearer ifl_...` (an API token) or with a "
+    "session and its CSRF token. Every error has the shape of `Problem`. What is absent is null."
+)
+
+api = InflightAPI(
+    title="Inflight",
+    version="1",
+    description=DESCRIPTION,
+    urls_namespace="api",
+    auth=AUTH,
+    # The validator badge would ask a server on the internet.
+    docs=Swagger({"validatorUrl": None}),
+)
+_FOR_PEOPLE = {"openapi-json", "openapi-view", "api-root"}
+install(api)
+api.add_router("", accounts_router)
+
+
+def urls() -> tuple[list[URLPattern | URLResolver], str, str]:
+    """Routes of the API. Operations authenticate by themselves; the documentation wants a signed-in person."""
+    patterns, app_name, namespace = api.urls
+    for pattern in patterns:
+        if isinstance(pattern, URLPattern) and pattern.name not in _FOR_PEOPLE:
+            pattern.callback.login_required = False
+    return [*patterns, re_path(".*", unknown_path)], app_name, namespace
+
+
+@login_not_required
+@csrf_exempt
+def unknown_path(request: HttpRequest) -> HttpResponse:
+    """Answer for a path that is none, in the shape of every error."""
+    error = NotFound(
+        "unknown_path",
+        _("The API has no path %(path)s.") % {"path": request.path},
+        remedy=_("The list of operations is at %(docs)s.") % {"docs": reverse("api:openapi-view")},
+    )
+    return api.create_response(request, error_body(error), status=error.status)

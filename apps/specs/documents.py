@@ -1,0 +1,164 @@
+"""The documents of configuration as code: `apiVersion: inflight/v1` and one shape for each kind.
+
+Unknown fields are refused. Field names are the API's own in camelCase (`maxBatchSize`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from apps.core.exceptions import Finding, InvalidInput
+from apps.core.names import NAME_PATTERN
+from apps.engines.inputs import BuildProfileFields
+from apps.registry.inputs import CheckpointFields
+from apps.serving.inputs import BatchingProfileFields, DeploymentFields
+from apps.serving.models import Deployment
+from apps.specs import problems
+from apps.specs.yaml_reader import RawDocument, read_documents
+
+API_VERSION = "inflight/v1"
+_CAMEL = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=False)
+
+
+class CheckpointSpec(CheckpointFields):
+    """`spec` of a Checkpoint."""
+
+    model_config = _CAMEL
+
+
+class BuildProfileSpec(BuildProfileFields):
+    """`spec` of a BuildProfile."""
+
+    model_config = _CAMEL
+
+
+class BatchingProfileSpec(BatchingProfileFields):
+    """`spec` of a BatchingProfile."""
+
+    model_config = _CAMEL
+
+
+class DeploymentSpec(DeploymentFields):
+    """`spec` of a Deployment; `desired` says whether it runs."""
+
+    model_config = _CAMEL
+
+    desired: Deployment.Desired = Field(Deployment.Desired.RUNNING, strict=False)
+
+
+AnySpec = CheckpointSpec | BuildProfileSpec | BatchingProfileSpec | DeploymentSpec
+# In the order in which they depend on each other.
+KINDS: dict[str, type[AnySpec]] = {
+    "Checkpoint": CheckpointSpec,
+    "BuildProfile": BuildProfileSpec,
+    "BatchingProfile": BatchingProfileSpec,
+    "Deployment": DeploymentSpec,
+}
+
+
+class Metadata(BaseModel):
+    """What every document carries besides its specification."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+class _Envelope(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
+
+    api_version: Any = Field(alias="apiVersion")
+    kind: Any
+    metadata: Metadata
+    spec: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document that passed every check of its own; what it refers to may still be missing."""
+
+    number: int
+    line: int
+    where: str
+    kind: str
+    name: str
+    spec: AnySpec
+
+    def spec_as_dict(self) -> dict[str, Any]:
+        """The whole specification, defaults filled in, as the file would spell it."""
+        return as_spec_dict(self.spec)
+
+
+def as_spec_dict(spec: AnySpec) -> dict[str, Any]:
+    """A specification as plain values in the file's spelling."""
+    dumped: dict[str, Any] = spec.model_dump(mode="json", by_alias=True)
+    if isinstance(spec, CheckpointSpec):
+        dumped["source"] = spec.source.model_dump(mode="json", exclude_none=True)
+    return dumped
+
+
+def parse_documents(text: str, where: str) -> list[Document]:
+    """Read and check the documents of a YAML text, in the order of the file.
+
+    Raises InvalidInput whose findings name file, document, kind, name, line and path of every fault.
+    """
+    documents: list[Document] = []
+    findings: list[Finding] = []
+    for raw in read_documents(text, where):
+        parsed = _parse(raw, where)
+        if isinstance(parsed, Document):
+            documents.append(parsed)
+        else:
+            findings += parsed
+    findings += _repeated(documents)
+    if findings:
+        raise refused(findings)
+    return documents
+
+
+def refused(findings: list[Finding]) -> InvalidInput:
+    """One error that carries every finding; its sentence is the first one's."""
+    return InvalidInput(
+        "specification_refused",
+        findings[0].message,
+        field=findings[0].where,
+        remedy=findings[0].remedy,
+        findings=tuple(findings),
+    )
+
+
+def _parse(raw: RawDocument, where: str) -> Document | list[Finding]:
+    if not isinstance(raw.value, dict):
+        return [problems.not_a_mapping(raw, where)]
+    kind = raw.value.get("kind")
+    findings = problems.header(raw, where, API_VERSION, list(KINDS))
+    if findings:
+        return findings
+    model = KINDS[str(kind)]
+    envelope, spec = None, None
+    try:
+        envelope = _Envelope.model_validate(raw.value)
+    except ValidationError as error:
+        findings += problems.from_pydantic(error, raw, where, _Envelope, ())
+    if "spec" in raw.value:
+        try:
+            spec = model.model_validate({} if raw.value["spec"] is None else raw.value["spec"])
+        except ValidationError as error:
+            findings += problems.from_pydantic(error, raw, where, model, ("spec",))
+    if findings or envelope is None or spec is None:
+        return findings
+    return Document(raw.number, raw.line_of(()), where, str(kind), envelope.metadata.name, spec)
+
+
+def _repeated(documents: list[Document]) -> list[Finding]:
+    seen: dict[tuple[str, str], Document] = {}
+    findings = []
+    for document in documents:
+        first = seen.setdefault((document.kind, document.name), document)
+        if first is not document:
+            findings.append(problems.repeated(document.where, document, first))
+    return findings
