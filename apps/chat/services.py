@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, may, require
 from apps.chat import params as sampling
-from apps.chat import selectors, states
+from apps.chat import states
 from apps.chat.models import Conversation, Turn
 from apps.core import audit, clock, ids
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
