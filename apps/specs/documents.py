@@ -13,9 +13,9 @@ from pydantic.alias_generators import to_camel
 
 from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import NAME_PATTERN
-from apps.engines.inputs import BuildProfileFields
-from apps.registry.inputs import CheckpointFields
-from apps.serving.inputs import BatchingProfileFields, DeploymentFields
+from apps.engines.fields import BuildProfileFields
+from apps.registry.fields import CheckpointFields
+from apps.serving.fields import BatchingProfileFields, DeploymentFields
 from apps.serving.models import Deployment
 from apps.specs import problems
 from apps.specs.yaml_reader import RawDocument, read_documents
