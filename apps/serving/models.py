@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.core.models import StatusModel
 from apps.core.names import validate_name
-from apps.engines.models import BuildProfile, Engine
+from apps.engines.models import Build, BuildProfile, Engine
 from apps.fleet.models import Gpu, Node
 from apps.serving import states
 
@@ -61,7 +61,9 @@ class Deployment(StatusModel):
     """An engine served under a public name by 1..n instances.
 
     The row says what should be true (`desired`: running or stopped); `state` says what is.
-    `placement` is {"device": "any"|"cpu"|"gpu"}.
+    `placement` is {"device": "any"|"cpu"|"gpu", "share": hundredths of a slot, absent for the default}.
+    `waiting_build` is the build whose engine this deployment waits for, null while it waits for none.
+    `deployed_at` is the last press of deploy, roll back or restart: failures before it do not count.
     """
 
     machine = states.DEPLOYMENT
@@ -86,6 +88,10 @@ class Deployment(StatusModel):
     active_revision = models.ForeignKey(
         "Revision", null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"
     )
+    waiting_build = models.ForeignKey(
+        Build, null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="waiting"
+    )
+    deployed_at = models.DateTimeField(_("deployed"), null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["name"]
@@ -125,7 +131,10 @@ class Revision(StatusModel):
 class Instance(StatusModel):
     """One Triton process. Its identity is pid + process create time + `uid` in its environment.
 
-    `attempt` fences as in Build. The restricted-API secret lies in the instance's folder, mode 600, never here.
+    `attempt` fences as in Build: it grows at each spawn. `exit_code` is negative for a signal, null where the
+    process was not our child any more. `diagnosis` is {"log": the slice of the log that belongs to the failure,
+    "diagnosis": what apps.diagnosis made of it, or null}. The restricted-API secret lies in the instance's
+    folder, mode 600, never here.
     """
 
     machine = states.INSTANCE
@@ -150,6 +159,9 @@ class Instance(StatusModel):
     log_path = models.CharField(_("log"), max_length=1000, blank=True)
     stop_requested_at = models.DateTimeField(_("stop requested"), null=True, blank=True)
     drain_deadline = models.DateTimeField(_("drain until"), null=True, blank=True)
+    signalled_at = models.DateTimeField(_("asked to exit"), null=True, blank=True)
+    failed_at = models.DateTimeField(_("failed"), null=True, blank=True)
+    exit_code = models.IntegerField(_("exit code"), null=True, blank=True)
     serving_since = models.DateTimeField(_("serving since"), null=True, blank=True)
     diagnosis = models.JSONField(_("diagnosis"), null=True, blank=True)
 

@@ -1,0 +1,1 @@
+"""Plain Python: Triton model configuration, model repositories, batching facts. No Django."""

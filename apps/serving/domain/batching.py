@@ -1,0 +1,165 @@
+"""What a batching profile means to the engine, and what in it does nothing.
+
+A snapshot is the JSON form of a profile that a revision keeps: name, strategy, max_batch_size,
+max_queue_delay_microseconds, max_seq_len, max_queue_size, threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from apps.core.exceptions import Finding, InvalidInput
+
+Strategy = Literal["none", "inflight"]
+STRATEGIES: tuple[Strategy, ...] = ("none", "inflight")
+SNAPSHOT_KEYS = (
+    "name",
+    "strategy",
+    "max_batch_size",
+    "max_queue_delay_microseconds",
+    "max_seq_len",
+    "max_queue_size",
+    "threads",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingFacts:
+    """What the engine is started with.
+
+    `slots`: sequences that generate at once, 1 with strategy none. `context_per_slot`: prompt and answer together,
+    tokens. `threads`: 0 for every core. `max_queue_size`: requests that may wait for a slot, 0 for none.
+    """
+
+    strategy: Strategy
+    slots: int
+    context_per_slot: int
+    threads: int
+    max_queue_size: int
+    queue_delay_microseconds: int
+
+
+def facts(snapshot: Mapping[str, Any]) -> BatchingFacts:
+    """Typed facts of a snapshot. Raises InvalidInput naming the key that is missing or out of range."""
+    strategy = snapshot.get("strategy")
+    if strategy not in STRATEGIES:
+        raise InvalidInput(
+            "batching_strategy",
+            f"The batching strategy {strategy!r} is not known.",
+            field="strategy",
+            remedy=f"Choose one of: {', '.join(STRATEGIES)}.",
+        )
+    size = _whole(snapshot, "max_batch_size", 1)
+    return BatchingFacts(
+        strategy=cast(Strategy, strategy),
+        slots=size if strategy == "inflight" else 1,
+        context_per_slot=_whole(snapshot, "max_seq_len", 1),
+        threads=_whole(snapshot, "threads", 0),
+        max_queue_size=_whole(snapshot, "max_queue_size", 0),
+        queue_delay_microseconds=_whole(snapshot, "max_queue_delay_microseconds", 0),
+    )
+
+
+def _whole(snapshot: Mapping[str, Any], key: str, least: int) -> int:
+    value = snapshot.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidInput(
+            "batching_value",
+            f"{key} is {value!r}; a whole number of at least {least} is needed.",
+            field=key,
+            remedy="Correct it in the batching profile and deploy again.",
+        )
+    return value
+
+
+def kv_cache_bytes(batching: BatchingFacts, kv_bytes_per_token: int) -> int:
+    """Bytes that the embedded engine reserves for the KV cache at start: slots x context x bytes per token."""
+    return batching.slots * batching.context_per_slot * kv_bytes_per_token
+
+
+def findings(
+    snapshot: Mapping[str, Any],
+    *,
+    kv_bytes_per_token: int | None = None,
+    max_position_embeddings: int | None = None,
+    memory_bytes: int | None = None,
+    cores: int | None = None,
+) -> list[Finding]:
+    """What in a snapshot does nothing, or bites on this machine. Facts that are not known are left out.
+
+    `memory_bytes` is the memory for weights and cache of the place where it would run.
+    """
+    batching = facts(snapshot)
+    found = _without_effect(snapshot, batching)
+    if cores and batching.threads > cores:
+        found.append(
+            Finding(
+                "threads_exceed_cores",
+                "warning",
+                f"{batching.threads} threads on {cores} cores wait for each other.",
+                "threads",
+                f"Use at most {cores}, or 0 for every core.",
+            )
+        )
+    if max_position_embeddings and batching.context_per_slot > max_position_embeddings:
+        found.append(
+            Finding(
+                "context_exceeds_model",
+                "warning",
+                f"The model was trained on sequences of {max_position_embeddings} tokens; answers beyond that decay.",
+                "max_seq_len",
+                f"Use at most {max_position_embeddings}.",
+            )
+        )
+    if kv_bytes_per_token and memory_bytes and kv_cache_bytes(batching, kv_bytes_per_token) > memory_bytes:
+        needed = kv_cache_bytes(batching, kv_bytes_per_token) / 2**30
+        found.append(
+            Finding(
+                "kv_cache_exceeds_memory",
+                "error",
+                f"The KV cache needs {needed:.1f} GiB; there are {memory_bytes / 2**30:.1f} GiB.",
+                "max_batch_size",
+                "Lower the maximum batch size or the maximum sequence length.",
+            )
+        )
+    return found
+
+
+def _without_effect(snapshot: Mapping[str, Any], batching: BatchingFacts) -> list[Finding]:
+    found = []
+    if batching.strategy == "none" and snapshot["max_batch_size"] > 1:
+        found.append(
+            Finding(
+                "batch_size_without_effect",
+                "info",
+                "With strategy none one request runs at a time; the maximum batch size is not used.",
+                "max_batch_size",
+                "Choose strategy inflight to run requests together.",
+            )
+        )
+    if batching.queue_delay_microseconds:
+        reason = (
+            "requests join the running batch at once" if batching.strategy == "inflight" else "there is no batch"
+        )
+        found.append(
+            Finding(
+                "queue_delay_without_effect",
+                "info",
+                f"The queue delay does nothing here: {reason}.",
+                "max_queue_delay_microseconds",
+                "Set it to 0.",
+            )
+        )
+    if batching.max_queue_size == 0:
+        found.append(
+            Finding(
+                "no_waiting_requests",
+                "info",
+                "No request may wait: each one that comes while every slot is busy is refused.",
+                "max_queue_size",
+                "Allow some waiting requests unless the callers retry.",
+            )
+        )
+    return found

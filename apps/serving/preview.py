@@ -1,0 +1,111 @@
+"""What a configuration will become, before it is deployed: rendered files, findings, notices."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, cast
+
+from django.utils.translation import gettext as _
+
+from apps.core.exceptions import Finding
+from apps.engines import selectors as engine_selectors
+from apps.engines.models import Engine
+from apps.fleet import selectors as fleet_selectors
+from apps.registry.models import Checkpoint
+from apps.serving import revisions
+from apps.serving.domain import batching, pbtxt, repository
+from apps.serving.models import BatchingProfile, Deployment, Revision
+
+ENGINE_FILE = "model.gguf"
+# Releases with published holes: 26.06 is 2.70, 26.07 is 2.71 (reference of NVIDIA's security bulletins).
+FIRST_ALLOWED_VERSION = (2, 70)
+FIRST_WITHOUT_KNOWN_HOLES = (2, 71)
+
+
+def batching_findings(profile: BatchingProfile, checkpoint: Checkpoint | None = None) -> list[Finding]:
+    """What in a profile does nothing or bites, for a checkpoint where one is named, on this machine."""
+    facts: dict[str, Any] = checkpoint.facts if checkpoint is not None else {}
+    node = fleet_selectors.local_node()
+    memory = int(node.versions.get("memory_bytes", 0) or 0) if node is not None else 0
+    return batching.findings(
+        revisions.batching_snapshot(profile),
+        kv_bytes_per_token=facts.get("kv_bytes_per_token"),
+        max_position_embeddings=facts.get("max_position_embeddings"),
+        memory_bytes=memory or None,
+        cores=os.cpu_count(),
+    )
+
+
+def kv_cache_bytes(profile: BatchingProfile, checkpoint: Checkpoint) -> int | None:
+    """Bytes that the KV cache will take; null where the checkpoint's facts do not say."""
+    per_token = checkpoint.facts.get("kv_bytes_per_token")
+    if not per_token:
+        return None
+    return batching.kv_cache_bytes(batching.facts(revisions.batching_snapshot(profile)), int(per_token))
+
+
+def model_of(name: str, engine: Engine, snapshot: dict[str, Any], device: str) -> repository.LlamaCppModel:
+    """The model directory of a deployment's instance on a `cpu` or `gpu` slot."""
+    return repository.LlamaCppModel(
+        name=name,
+        gguf_path=f"{engine.path}/{ENGINE_FILE}",
+        device=cast(repository.Device, device),
+        batching=batching.facts(snapshot),
+    )
+
+
+def rendered_files(source: Deployment | Revision | BatchingProfile) -> dict[str, str]:
+    """Text of the files that Triton will read, by path: what a deployment, revision or profile becomes.
+
+    What is not known yet (an engine that is not built, the name of no deployment) stands in angle brackets.
+    """
+    name, path = "example", "<engine>"
+    device = "cpu"
+    if isinstance(source, BatchingProfile):
+        snapshot = revisions.batching_snapshot(source)
+    else:
+        deployment = source if isinstance(source, Deployment) else source.deployment
+        name = deployment.name
+        device = _device(source.placement)
+        if isinstance(source, Revision):
+            engine: Engine | None = source.engine
+            snapshot = source.batching
+        else:
+            engine = engine_selectors.newest_engine(source.build_profile)
+            snapshot = revisions.batching_snapshot(source.batching)
+        path = engine.path if engine is not None else path
+    model = repository.LlamaCppModel(
+        name=name,
+        gguf_path=f"{path}/{ENGINE_FILE}",
+        device=cast(repository.Device, device),
+        batching=batching.facts(snapshot),
+    )
+    return {f"{name}/{pbtxt.FILE_NAME}": pbtxt.render(repository.model_config(model))}
+
+
+def _device(placement: dict[str, Any]) -> str:
+    return "gpu" if placement.get("device") == "gpu" else "cpu"
+
+
+def version_tuple(version: str) -> tuple[int, int] | None:
+    """(2, 51) of "2.51.0"; null for what is no version."""
+    parts = version.split(".")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1][:2].rstrip("d").isdigit()):
+        return None
+    return int(parts[0]), int("".join(character for character in parts[1] if character.isdigit()))
+
+
+def version_notices(version: str) -> list[dict[str, str]]:
+    """Permanent notices about a server of this version; none for a release without published holes."""
+    found = version_tuple(version)
+    if found is None or found >= FIRST_WITHOUT_KNOWN_HOLES:
+        return []
+    message = _("Triton %(version)s has published security holes; it listens on this machine only.")
+    notice = Finding(
+        "triton_has_known_holes",
+        "warning",
+        message % {"version": version},
+        "server_version",
+        _("Install Triton 26.07 (2.71) or newer and set INFLIGHT_TRITON_BIN to it."),
+    )
+    return [notice.as_dict()]

@@ -1,0 +1,126 @@
+"""Reads of this app. Nothing here changes a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import F, QuerySet
+from django.utils.translation import gettext as _
+
+from apps.core.exceptions import NotFound
+from apps.serving import states
+from apps.serving.models import BatchingProfile, Deployment, Instance, Revision
+
+NO_PROCESS = (states.GONE, states.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one serving instance answers; loopback only. `model` is its name inside Triton."""
+
+    uid: str
+    instance_id: int
+    revision: int
+    model: str
+    http_url: str
+    grpc_url: str
+    metrics_url: str
+
+
+def batching_profiles() -> QuerySet[BatchingProfile]:
+    """Every batching profile, by name."""
+    return BatchingProfile.objects.all()
+
+
+def batching_profile(name: str) -> BatchingProfile:
+    """The profile of that name, or NotFound."""
+    found = BatchingProfile.objects.filter(name=name).first()
+    if found is None:
+        raise NotFound(
+            "batching_profile_unknown",
+            _("There is no batching profile %(name)s.") % {"name": name},
+            field="batching",
+            remedy=_("Create it under Configuration, or name another."),
+        )
+    return found
+
+
+def deployments() -> QuerySet[Deployment]:
+    """Every deployment with what its dictionary needs."""
+    return Deployment.objects.select_related(
+        "build_profile__checkpoint", "batching", "active_revision__engine", "waiting_build"
+    )
+
+
+def deployment(name: str) -> Deployment:
+    """The deployment of that public name, or NotFound."""
+    found = deployments().filter(name=name).first()
+    if found is None:
+        raise NotFound(
+            "deployment_unknown",
+            _("There is no deployment %(name)s.") % {"name": name},
+            field="deployment",
+            remedy=_("The page Deployments lists those that exist."),
+        )
+    return found
+
+
+def target_revision(deployment: Deployment) -> Revision | None:
+    """The revision that should run: the newest pending one, else the active one. Null before the first."""
+    pending = (
+        Revision.objects.select_related("engine__checkpoint", "deployment")
+        .filter(deployment=deployment, state=states.PENDING)
+        .order_by("-number")
+        .first()
+    )
+    if pending is not None or deployment.active_revision_id is None:
+        return pending
+    return Revision.objects.select_related("engine__checkpoint", "deployment").get(
+        pk=deployment.active_revision_id
+    )
+
+
+def live_instances(deployment: Deployment) -> QuerySet[Instance]:
+    """Instances that have, or are about to have, a process."""
+    return deployment.instances.exclude(state__in=NO_PROCESS)
+
+
+def shown_instances(deployment: Deployment) -> QuerySet[Instance]:
+    """Instances that a page lists: all but those that are gone."""
+    return deployment.instances.exclude(state=states.GONE).select_related("revision", "node", "gpu")
+
+
+def serving_instances(deployment: Deployment) -> QuerySet[Instance]:
+    """Instances that may be given new requests: serving, of the active revision, not asked to stop."""
+    return (
+        Instance.objects.select_related("deployment", "revision")
+        .filter(deployment=deployment, state=states.SERVING, stop_requested_at__isnull=True)
+        .filter(revision_id=F("deployment__active_revision_id"))
+        .order_by("replica", "id")
+    )
+
+
+def endpoints(deployment: Deployment) -> list[Endpoint]:
+    """Addresses of the instances that may be given new requests."""
+    return [endpoint(instance) for instance in serving_instances(deployment)]
+
+
+def endpoint(instance: Instance) -> Endpoint:
+    """Address of one instance that has ports."""
+    return Endpoint(
+        uid=instance.uid,
+        instance_id=instance.pk,
+        revision=instance.revision.number,
+        model=instance.deployment.name,
+        http_url=f"http://127.0.0.1:{instance.http_port}",
+        grpc_url=f"127.0.0.1:{instance.grpc_port}",
+        metrics_url=f"http://127.0.0.1:{instance.metrics_port}/metrics",
+    )
+
+
+def scrape_targets() -> list[Endpoint]:
+    """Every instance whose metrics can be read now, for telemetry: also those that drain."""
+    rows = Instance.objects.select_related("deployment", "revision").filter(
+        state__in=(states.SERVING, states.DRAINING), metrics_port__isnull=False
+    )
+    return [endpoint(row) for row in rows]

@@ -1,8 +1,0 @@
-"""Pages of this app."""
-
-from __future__ import annotations
-
-from django.urls import URLPattern
-
-app_name = "serving"
-urlpatterns: list[URLPattern] = []
