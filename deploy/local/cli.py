@@ -52,9 +52,20 @@ def _run(command: str, environ: dict[str, str]) -> int:
         from deploy.local.lock import lock
 
         return lock(environ)
-    from deploy.local import suite
+    return _checks(command, environ)
 
-    return suite.lint(environ) if command == "lint" else suite.test(environ, full=command == "test-full")
+
+def _checks(command: str, environ: dict[str, str]) -> int:
+    from deploy.local import suite, watch
+
+    try:
+        with watch.ending_signals():
+            return (
+                suite.lint(environ) if command == "lint" else suite.test(environ, full=command == "test-full")
+            )
+    except watch.Ended:
+        print("\nInterrupted.", file=sys.stderr, flush=True)
+        return 128 + signal.SIGINT
 
 
 def _up(home: Home, environ: dict[str, str]) -> int:

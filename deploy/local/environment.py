@@ -16,6 +16,7 @@ environment does not set, so `.venv/bin/python manage.py ...` finds a running in
 | INFLIGHT_TRITON_BIN | the tritonserver program |
 | INFLIGHT_TRITON_BACKENDS | value of --backend-directory |
 | INFLIGHT_TRITON_LIBS | value of LD_LIBRARY_PATH |
+| INFLIGHT_DEMO_CHECKPOINT | the demo's GGUF file |
 | DATABASE_URL | only where the launcher was started with one |
 """
 

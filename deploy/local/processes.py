@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,16 +83,22 @@ def command_of(pid: int) -> str:
 
 
 def marked(home: Path) -> list[Identity]:
-    """Processes that supervisord of this home started, or that those started; never this one."""
-    found = []
-    for entry in PROC.iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
-        if environment_of(int(entry.name)).get(MARKER) == str(home):
-            identity = identify(int(entry.name))
-            if identity is not None:
-                found.append(identity)
-    return found
+    """Processes that carry the mark of this home, or that such ones started; never this one.
+
+    A program that writes its title over its environment (redis does) cannot be found this way.
+    """
+    return _others(lambda pid: environment_of(pid).get(MARKER) == str(home))
+
+
+def in_session(session: int) -> list[Identity]:
+    """Processes of one session; never this one."""
+    return _others(lambda pid: session_of(pid) == session)
+
+
+def _others(wanted: Callable[[int], bool]) -> list[Identity]:
+    pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()]
+    found = (identify(pid) for pid in pids if pid != os.getpid() and wanted(pid))
+    return [identity for identity in found if identity is not None]
 
 
 def end(identities: Iterable[Identity], grace: float) -> list[Identity]:

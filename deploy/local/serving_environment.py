@@ -71,6 +71,7 @@ class ServingEnvironment:
             "INFLIGHT_TRITON_BIN": str(self.triton),
             "INFLIGHT_TRITON_BACKENDS": str(self.backends),
             "INFLIGHT_TRITON_LIBS": ":".join(libraries),
+            "INFLIGHT_DEMO_CHECKPOINT": str(self.home.demo_checkpoint),
         }
 
 

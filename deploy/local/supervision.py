@@ -77,12 +77,8 @@ class Supervisor:
 
     def identity(self) -> Identity | None:
         """The running supervisord of this home, or None. A record of an earlier boot or a reused pid is nothing."""
-        try:
-            known = json.loads(self.home.supervisor_record.read_text(encoding="utf-8"))
-            identity = Identity(int(known["pid"]), int(known["started"]), str(known["boot"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return identity if identity.alive() else None
+        identity = _recorded(self.home)
+        return identity if identity is not None and identity.alive() else None
 
     def start(self, python: Path, environ: dict[str, str]) -> Identity:
         """Start supervisord in a session of its own and wait until it answers."""
@@ -170,15 +166,23 @@ class Supervisor:
 
 
 def orphans(home: Home) -> list[Identity]:
-    """Processes that a supervisord of this home left behind when it died.
+    """Processes that supervisord of this home left behind when it died: those of its session.
 
-    They carry the home's mark and are in the session of supervisord, its leader, which is gone. Servers and builds
-    are in sessions of their own and not among them: they have their own rules.
+    The kernel gives a session's number to nobody else while one process is in it, so nothing foreign can be meant.
+    Servers and builds lead sessions of their own and are not among them: they have their own rules.
     """
-    marked = processes.marked(home.root)
-    leaders = {identity.pid for identity in marked}
-    sessions = ((identity, processes.session_of(identity.pid)) for identity in marked)
-    return [identity for identity, session in sessions if session is not None and session not in leaders]
+    known = _recorded(home)
+    if known is None or known.boot != processes.boot_id() or processes.identify(known.pid) is not None:
+        return []
+    return processes.in_session(known.pid)
+
+
+def _recorded(home: Home) -> Identity | None:
+    try:
+        known = json.loads(home.supervisor_record.read_text(encoding="utf-8"))
+        return Identity(int(known["pid"]), int(known["started"]), str(known["boot"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def child_environment(home: Home, environ: dict[str, str], venv: Path) -> dict[str, str]:

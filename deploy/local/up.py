@@ -32,6 +32,7 @@ DEMO = "examples/demo.yaml"
 DEMO_SECONDS = 170
 WEB_SECONDS = 90
 REDIS_SECONDS = 20
+EARLY = ("web", "worker-ctl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,13 @@ def _bring_up(home: Home, environ: dict[str, str], steps: Steps, wait_for_demo: 
     with steps.step("Demo checkpoint: SmolLM2-135M") as step:
         serving_environment.ensure_demo_checkpoint(home, step, venv.python)
     with steps.step("Database, static files, admin account") as step:
-        plan = write_environment(home, environ, serving, redis, venv.python)
+        port = write_environment(home, environ, serving, redis)
         children = child_environment(home, environ, venv.root)
-        manage.run(venv.python, ["prepare"], children, home.logs / "prepare.log", step.say)
+        slots_file = home.run / "slots"
+        prepare = ["prepare", "--slots-file", str(slots_file)]
+        manage.run(venv.python, prepare, children, home.logs / "prepare.log", step.say)
+        node_id = environment.read(home.environment)["INFLIGHT_NODE_ID"]
+        plan = Plan(home, venv.python, node_id, port, read_slots(slots_file), redis)
     with steps.step("Processes") as step:
         start_processes(plan, children, step)
     lacks = None
@@ -157,8 +162,8 @@ def recover(home: Home) -> None:
 
 
 def write_environment(
-    home: Home, environ: dict[str, str], serving: ServingEnvironment, redis: Path | None, python: Path
-) -> Plan:
+    home: Home, environ: dict[str, str], serving: ServingEnvironment, redis: Path | None
+) -> int:
     """Choose the port, and leave the facts of this installation where every process looks for them."""
     sockets = home.create_sockets()
     wanted = ports.wanted(environ)
@@ -180,7 +185,17 @@ def write_environment(
     if environ.get("DATABASE_URL"):
         values["DATABASE_URL"] = environ["DATABASE_URL"]
     environment.write(home.environment, values)
-    return Plan(home, python, node_id, port, (0,), redis)
+    return port
+
+
+def read_slots(path: Path) -> tuple[int, ...]:
+    """Slot indices, one a line; what is no list of numbers is a Problem."""
+    words = path.read_text(encoding="utf-8").split()
+    if not words or not all(word.isdecimal() for word in words):
+        raise Problem(
+            f"manage.py list_worker_slots gave {words!r}, not slot numbers.", "Run it by hand: it says why."
+        )
+    return tuple(int(word) for word in words)
 
 
 def start_processes(plan: Plan, children: dict[str, str], step: Step) -> None:
@@ -194,9 +209,12 @@ def start_processes(plan: Plan, children: dict[str, str], step: Step) -> None:
     names = [program.name for program in programs.programs(plan)]
     try:
         _wait_redis(environment.read(home.environment)["INFLIGHT_REDIS_URL"], home)
-        for name in names:
+        # Started all at once on two cores, each is slow: first what people and the demo wait for.
+        for name in EARLY:
             supervisor.start_program(name)
         _wait_web(supervisor, plan, step)
+        for name in names:
+            supervisor.start_program(name)
     except Problem:
         supervisor.shut_down(identity, 40)
         raise

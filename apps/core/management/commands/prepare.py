@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -17,6 +19,12 @@ class Command(BaseCommand):
 
     help = "Apply migrations, collect static files, create the first administrator: whatever is not done yet."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Options."""
+        parser.add_argument(
+            "--slots-file", type=Path, help="also write the indices of the worker slots, one a line"
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         migrations = migrate()
         if migrations:
@@ -27,3 +35,7 @@ class Command(BaseCommand):
         if collect_static():
             self.stdout.write(_("Static files collected."))
         call_command("ensure_admin", stdout=self.stdout, verbosity=options["verbosity"])
+        if options["slots_file"]:
+            slots = StringIO()
+            call_command("list_worker_slots", stdout=slots)
+            options["slots_file"].write_text(slots.getvalue(), encoding="ascii")

@@ -1,0 +1,220 @@
+"""`make test`, `make test-full` and `make lint`: every set-up step, then every check, within a time limit each.
+
+A home of its own (`var/test`): an installation that runs in the same checkout is not disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local import packages, postgres, preflight, serving_environment
+from deploy.local.errors import Problem
+from deploy.local.home import CHECKOUT, Home
+from deploy.local.locks import exclusive
+from deploy.local.progress import Step, Steps, duration
+from deploy.local.serving_environment import ServingEnvironment
+from deploy.local.stages import Counts, Result, run_stage
+from deploy.local.supervision import DROPPED_VARIABLES
+from deploy.local.up import control_venv
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+KINDS = ("integration", "triton", "browser", "faults")
+# Seconds after which a stage is ended, and what it should take on two cores (15 minutes in all).
+LIMITS = {
+    "unit": 400,
+    "database on PostgreSQL": 300,
+    "integration": 360,
+    "triton": 300,
+    "browser": 360,
+    "faults": 300,
+}
+FULL_FACTOR = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A prepared place to run the checks in."""
+
+    home: Home
+    python: Path
+    environ: dict[str, str]
+
+    def tool(self, name: str) -> str:
+        return str(self.python.with_name(name))
+
+
+def test(environ: dict[str, str], full: bool) -> int:
+    """Set up and run everything; 0 only when every stage went well."""
+    began = time.monotonic()
+    home = Home(CHECKOUT / "var/test")
+    home.create()
+    with exclusive(home.run / "command.lock", "run make test", 5):
+        suite = _prepare(home, environ)
+        results = _static_checks(suite)
+        results += _unit(suite, full)
+        for kind in KINDS:
+            results.append(_pytest(suite, kind, kind, full))
+    return _report(results, time.monotonic() - began)
+
+
+def lint(environ: dict[str, str]) -> int:
+    """The static checks alone."""
+    home = Home(CHECKOUT / "var/test")
+    home.create()
+    steps = Steps(1)
+    with packages.environment_lock(), steps.step("Packages with the development tools") as step:
+        packages.ensure(control_venv("dev.lock"), step, home.logs / "pip-dev.log", home.cache)
+    results = _static_checks(Suite(home, control_venv().python, _environment(home, environ, {})))
+    for result in results:
+        print(result.line())
+    return int(any(result.why for result in results))
+
+
+def _prepare(home: Home, environ: dict[str, str]) -> Suite:
+    steps = Steps(6)
+    serving, venv = ServingEnvironment(home), control_venv("dev.lock")
+    with steps.step("This machine"):
+        new = not packages.is_current(venv) or not packages.is_current(serving.venv)
+        need = preflight.FIRST_START_BYTES if new else preflight.LATER_START_BYTES
+        found = preflight.problems(preflight.look([home.root, CHECKOUT]), need)
+        found += missing_system_packages(os.geteuid() == 0)
+        if found:
+            listed = "\n".join(f"  - {line}" for line in found)
+            raise Problem(f"This machine lacks something:\n{listed}", "Nothing was downloaded.")
+    with steps.step("Browser and PostgreSQL") as step:
+        install_system_packages(step, home.logs / "apt.log")
+    with packages.environment_lock(), steps.step("Packages with the development tools") as step:
+        packages.ensure(venv, step, home.logs / "pip-dev.log", home.cache)
+    with steps.step("Serving environment") as step:
+        serving_environment.ensure_serving(serving, step, venv.python)
+    with steps.step("Redis server") as step:
+        redis = serving_environment.ensure_redis(home, step, venv.python)
+    with steps.step("Demo checkpoint") as step:
+        serving_environment.ensure_demo_checkpoint(home, step, venv.python)
+    facts = serving.facts() | {
+        "INFLIGHT_REDIS_SERVER": str(redis),
+        "INFLIGHT_TEST_BROWSER": find_browser() or "",
+    }
+    return Suite(home, venv.python, _environment(home, environ, facts))
+
+
+def _environment(home: Home, environ: dict[str, str], facts: dict[str, str]) -> dict[str, str]:
+    """The caller's environment without what would point the tests at a running installation."""
+    ours = ("INFLIGHT_", "DATABASE_URL", "DJANGO_SETTINGS_MODULE")
+    found = {
+        key: value
+        for key, value in environ.items()
+        if not key.startswith(ours) and key not in DROPPED_VARIABLES
+    }
+    return (
+        found
+        | facts
+        | {
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPYCACHEPREFIX": str(home.cache / f"bytecode-{sys.implementation.cache_tag}"),
+            "RUFF_CACHE_DIR": str(home.cache / "ruff"),
+            "MYPY_CACHE_DIR": str(home.cache / "mypy"),
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(home.cache / "hypothesis"),
+        }
+    )
+
+
+def _static_checks(suite: Suite) -> list[Result]:
+    manage = [str(suite.python), "manage.py"]
+    # Their own home: settings make a secret key where they find none.
+    environ = suite.environ | {"INFLIGHT_HOME": str(suite.home.root)}
+    commands = [
+        ("ruff check", [suite.tool("ruff"), "check", "."]),
+        ("ruff format", [suite.tool("ruff"), "format", "--check", "."]),
+        ("mypy", [suite.tool("mypy")]),
+        (
+            "import-linter",
+            [suite.tool("lint-imports"), "--cache-dir", str(suite.home.cache / "import-linter")],
+        ),
+        ("migrations", [*manage, "makemigrations", "--check", "--dry-run"]),
+    ]
+    return [run_stage(name, argv, environ, 300) for name, argv in commands]
+
+
+def _unit(suite: Suite, full: bool) -> list[Result]:
+    """Quick tests on SQLite, then those of them that touch the database on PostgreSQL; two at a time."""
+    results = [_pytest(suite, "unit", f"not ({' or '.join(KINDS)})", full, "-n", "2")]
+    name = "database on PostgreSQL"
+    with postgres.server(suite.home.logs / "postgres.log") as url:
+        on_postgres = Suite(suite.home, suite.python, suite.environ | {"DATABASE_URL": url})
+        options = ("-n", "2", "-p", "tests.bringup.database_only")
+        results.append(_pytest(on_postgres, name, f"not ({' or '.join(KINDS)})", full, *options))
+    return results
+
+
+def _pytest(suite: Suite, name: str, marks: str, full: bool, *options: str) -> Result:
+    report = suite.home.root / "reports" / f"{name.replace(' ', '-')}.xml"
+    report.parent.mkdir(exist_ok=True)
+    chosen = marks if full else f"({marks}) and not slow"
+    argv = [str(suite.python), "-m", "pytest", "-q", "-m", chosen, f"--junitxml={report}", *options]
+    argv += ["-o", f"cache_dir={suite.home.cache / 'pytest'}"]
+    return run_stage(name, argv, suite.environ, LIMITS[name] * (FULL_FACTOR if full else 1), report)
+
+
+def _report(results: list[Result], seconds: float) -> int:
+    print(f"\n== All stages, {duration(seconds)}", flush=True)
+    total = Counts()
+    for result in results:
+        print(result.line())
+        total += result.counts or Counts()
+    bad = [result.name for result in results if result.why]
+    print(f"Failed: {', '.join(bad)}" if bad else "Every stage went well.")
+    # A stage that failed without a failed test (lint, a time limit) counts as one.
+    failed = total.failed + sum(
+        1 for result in results if result.why and not (result.counts and result.counts.failed)
+    )
+    print(f"{total.passed} passed, {failed} failed", flush=True)
+    return int(bool(bad))
+
+
+def find_browser() -> str | None:
+    """A Chromium that playwright can drive, or None."""
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+
+def missing_system_packages(root: bool) -> list[str]:
+    """A line for each system package that the tests need and that cannot be installed here."""
+    if root and shutil.which("apt-get"):
+        return []
+    found = []
+    if find_browser() is None:
+        found.append("There is no Chromium for the browser tests. Install: sudo apt-get install -y chromium")
+    if postgres.find_programs() is None:
+        found.append("PostgreSQL's server is missing. Install: sudo apt-get install -y postgresql")
+    return found
+
+
+def install_system_packages(step: Step, log: Path) -> None:
+    """Install Chromium and PostgreSQL through apt where they are missing (as root; asked before)."""
+    wanted = ["chromium"] if find_browser() is None else []
+    wanted += ["postgresql"] if postgres.find_programs() is None else []
+    if not wanted:
+        step.note("already in place")
+        return
+    environ = dict(os.environ) | {"DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "--no-install-recommends", *wanted]
+    for argv in (["apt-get", "update"], install):
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environ
+            )
+            with packages.ended_with_us(child):
+                while child.poll() is None:
+                    step.update(None, " ".join(argv[:2]))
+                    time.sleep(0.2)
+        if child.returncode != 0:
+            raise Problem(
+                f"{' '.join(argv)} failed.", f"See {log}, or install {' and '.join(wanted)} yourself."
+            )
+    step.note(f"installed {' and '.join(wanted)}")
