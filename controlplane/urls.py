@@ -1,4 +1,4 @@
-"""URL routes: each app's pages under its own name, the admin, the REST API, health."""
+"""URL routes: the pages (apps.dashboard draws all of them), the admin, the REST API, health."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from django.urls import include, path
 from apps.specs import api
 
 urlpatterns = [
-    path("", include("apps.dashboard.urls")),
-    path("checkpoints/", include("apps.registry.urls")),
-    path("builds/", include("apps.engines.urls")),
-    path("deployments/", include("apps.serving.urls")),
-    path("playground/", include("apps.chat.urls")),
+    path("", include("apps.dashboard.urls.frame")),
+    path("checkpoints/", include("apps.dashboard.urls.checkpoints")),
+    path("builds/", include("apps.dashboard.urls.builds")),
+    path("deployments/", include("apps.dashboard.urls.deployments")),
+    path("playground/", include("apps.dashboard.urls.playground")),
+    path("fleet/", include("apps.dashboard.urls.fleet")),
     path("admin/", admin.site.urls),
     path("api/v1/", api.urls()),
 ]

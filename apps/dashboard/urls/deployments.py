@@ -1,8 +1,8 @@
-"""Pages of this app."""
+"""Addresses below /deployments/."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern
 
-app_name = "engines"
+app_name = "serving"
 urlpatterns: list[URLPattern] = []

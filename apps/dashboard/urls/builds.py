@@ -1,8 +1,8 @@
-"""Pages of this app."""
+"""Addresses below /builds/."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern
 
-app_name = "chat"
+app_name = "engines"
 urlpatterns: list[URLPattern] = []

@@ -1,0 +1,72 @@
+"""Lines without axes, drawn on the server for the first paint and kept up by static/js/pieces/sparks.js."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+WINDOW_SECONDS = 300
+STEP_SECONDS = 5
+POINTS = WINDOW_SECONDS // STEP_SECONDS
+_WIDTH, _HEIGHT, _MARGIN = 100.0, 24.0, 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A stat tile. `key` names the sample value that moves it live, empty where nothing does."""
+
+    label: str
+    value: str
+    unit: str = ""
+    note: str = ""
+    url: str = ""
+    key: str = ""
+    values: list[float | None] = field(default_factory=list)
+
+
+def buckets(samples: Iterable[dict[str, Any]], key: str, now: float) -> list[float | None]:
+    """Mean of `key` per STEP_SECONDS over the last WINDOW_SECONDS, oldest first; None where nothing was told."""
+    sums: list[list[float]] = [[] for _ in range(POINTS)]
+    first = int(now // STEP_SECONDS) - POINTS + 1
+    for sample in samples:
+        value = sample.get(key)
+        index = int(float(sample["at"]) // STEP_SECONDS) - first
+        if value is not None and 0 <= index < POINTS:
+            sums[index].append(float(value))
+    return [sum(found) / len(found) if found else None for found in sums]
+
+
+def total(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """Sum of several lines point by point; None where none of them knows."""
+    added: list[float | None] = []
+    for column in zip(*rows, strict=True):
+        known = [value for value in column if value is not None]
+        added.append(sum(known) if known else None)
+    return added
+
+
+def largest(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """Greatest of several lines point by point; None where none of them knows."""
+    return [max((v for v in column if v is not None), default=None) for column in zip(*rows, strict=True)]
+
+
+def path(values: Sequence[float | None]) -> str:
+    """SVG path in a box of 100 by 24; a missing value lifts the pen. The base line is zero."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    top = max(known) or 1.0
+    step = _WIDTH / max(len(values) - 1, 1)
+    parts, down = [], False
+    for index, value in enumerate(values):
+        if value is None:
+            down = False
+            continue
+        y = _HEIGHT - _MARGIN - value / top * (_HEIGHT - 2 * _MARGIN)
+        parts.append(f"{'L' if down else 'M'}{index * step:.1f} {y:.1f}")
+        if not down:
+            # A lone point shows as a dot.
+            parts.append("h.01")
+        down = True
+    return "".join(parts)

@@ -1,0 +1,59 @@
+"""Filters that write figures and times; apps.dashboard.formats does the work."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.dashboard import formats, words
+
+register = template.Library()
+
+register.filter("grouped", formats.grouped)
+register.filter("significant", formats.significant)
+register.filter("filesize", formats.filesize)
+register.filter("memory", formats.memory)
+register.filter("count", formats.count)
+register.filter("megabytes", formats.megabytes)
+register.filter("percent", formats.percent)
+register.filter("duration", formats.duration)
+register.filter("state_word", words.state_word)
+register.filter("kind_word", words.kind_word)
+
+
+@register.filter
+def took(moment: datetime | None, end: datetime | None = None) -> str:
+    """Length of time from `moment` to `end` (default: now)."""
+    return formats.duration(formats.since(moment, end))
+
+
+@register.filter
+def when(moment: datetime | None) -> SafeString | str:
+    """Relative time with the exact one on hover; static/js/pieces/times.js keeps it fresh."""
+    if moment is None:
+        return formats.ABSENT
+    exact = timezone.localtime(moment)
+    return format_html(
+        '<time datetime="{}" title="{}" data-when>{}</time>',
+        exact.isoformat(timespec="seconds"),
+        exact.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        formats.relative(moment),
+    )
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    """Indented JSON, for manifests and rendered files."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str, sort_keys=True)
+
+
+@register.filter
+def get(mapping: dict[Any, Any] | None, key: Any) -> Any:
+    """Value of a key, or None."""
+    return None if mapping is None else mapping.get(key)

@@ -1,0 +1,68 @@
+"""Words for states, kinds and audit verbs. The rows keep stable English keys; people read these."""
+
+from __future__ import annotations
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+STATES: dict[str, Promise] = {
+    "active": _("active"),
+    "cancelled": _("cancelled"),
+    "degraded": _("degraded"),
+    "deleted": _("deleted"),
+    "done": _("done"),
+    "draining": _("draining"),
+    "failed": _("failed"),
+    "gone": _("gone"),
+    "interrupted": _("interrupted"),
+    "joining": _("joining"),
+    "loading": _("loading"),
+    "lost": _("lost"),
+    "maintenance": _("maintenance"),
+    "missing": _("missing"),
+    "pending": _("pending"),
+    "placed": _("placed"),
+    "queued": _("queued"),
+    "ready": _("ready"),
+    "refused": _("refused"),
+    "registered": _("inspecting"),
+    "running": _("running"),
+    "serving": _("serving"),
+    "skipped": _("skipped"),
+    "spawned": _("spawned"),
+    "starting": _("starting"),
+    "stopped": _("stopped"),
+    "stopping": _("stopping"),
+    "streaming": _("streaming"),
+    "succeeded": _("succeeded"),
+    "superseded": _("superseded"),
+    "suspect": _("suspect"),
+    "unreachable": _("unreachable"),
+    "waiting": _("waiting"),
+}
+
+KINDS: dict[str, Promise] = {
+    "apitoken": _("API token"),
+    "batchingprofile": _("batching profile"),
+    "build": _("build"),
+    "buildprofile": _("build profile"),
+    "checkpoint": _("checkpoint"),
+    "conversation": _("conversation"),
+    "deployment": _("deployment"),
+    "engine": _("engine"),
+    "instance": _("instance"),
+    "node": _("node"),
+    "revision": _("revision"),
+    "turn": _("turn"),
+    "user": _("account"),
+}
+
+
+def state_word(state: str) -> str:
+    """The word of a state, or the key itself for one that has none yet."""
+    return str(STATES.get(state, state))
+
+
+def kind_word(kind: str) -> str:
+    """The word of a kind of object."""
+    return str(KINDS.get(kind, kind))

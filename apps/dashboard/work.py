@@ -1,0 +1,73 @@
+"""Work that is going on now: builds, and deployments on their way up or down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from apps.core.states import Tone
+from apps.engines.models import Build
+from apps.engines.states import BUILD
+from apps.serving.models import Deployment
+from apps.serving.states import DEPLOYMENT
+
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One line of the running work. `progress` is 0..1 or None where nobody can tell."""
+
+    key: str
+    title: str
+    url: str
+    state: str
+    tone: Tone
+    stage: str
+    progress: float | None
+    eta_seconds: float | None
+    since: datetime
+
+
+def running() -> list[Work]:
+    """Running work, builds first, at most SHOWN of each. Two queries."""
+    builds = Build.objects.filter(state__in=BUILD.active).select_related("checkpoint").order_by("number")[:SHOWN]
+    moving = Deployment.objects.filter(state__in=DEPLOYMENT.active).order_by("state_since")[:SHOWN]
+    return [*map(_build, builds), *map(_deployment, moving)]
+
+
+def current_stage(build: Build) -> str:
+    """Title of the stage that runs, or an empty text."""
+    found = next((stage for stage in build.stages if stage.get("state") == "running"), None)
+    return str(found.get("title") or found.get("name", "")) if found else ""
+
+
+def _build(build: Build) -> Work:
+    return Work(
+        key=f"build-{build.number}",
+        title=_("Build %(build)s") % {"build": build},
+        url=reverse("engines:build", args=[build.number]),
+        state=build.state,
+        tone=build.machine.tones[build.state],
+        stage=current_stage(build),
+        progress=build.progress if build.state == "running" else None,
+        eta_seconds=build.eta_seconds,
+        since=build.state_since,
+    )
+
+
+def _deployment(deployment: Deployment) -> Work:
+    return Work(
+        key=f"deployment-{deployment.pk}",
+        title=_("Deployment %(name)s") % {"name": deployment.name},
+        url=reverse("serving:deployment", args=[deployment.name]),
+        state=deployment.state,
+        tone=deployment.machine.tones[deployment.state],
+        stage=deployment.sentence,
+        progress=None,
+        eta_seconds=None,
+        since=deployment.state_since,
+    )
