@@ -13,9 +13,9 @@ from pydantic.alias_generators import to_camel
 
 from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import NAME_PATTERN
-from apps.engines.fields import BuildProfileFields
-from apps.registry.fields import CheckpointFields
-from apps.serving.fields import BatchingProfileFields, DeploymentFields
+from apps.engines.shapes import BuildProfileFields
+from apps.registry.shapes import CheckpointFields
+from apps.serving.shapes import BatchingProfileFields, DeploymentFields
 from apps.serving.models import Deployment
 from apps.specs import problems
 from apps.specs.yaml_reader import RawDocument, read_documents
@@ -97,7 +97,7 @@ def as_spec_dict(spec: AnySpec) -> dict[str, Any]:
     """A specification as plain values in the file's spelling."""
     dumped: dict[str, Any] = spec.model_dump(mode="json", by_alias=True)
     if isinstance(spec, CheckpointSpec):
-        dumped["source"] = spec.source.model_dump(mode="json", exclude_none=True)
+        dumped["source"] = spec.source.as_dict()
     return dumped
 
 

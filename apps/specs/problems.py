@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from apps.core.exceptions import Finding
+from apps.core.names import NAME_PATTERN
 from apps.specs.yaml_reader import RawDocument
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ def sentence_for(item: ErrorDetails, path: str, known: Sequence[str] = ()) -> st
         choices = [word.strip("'") for word in str(facts["expected"]).replace(" or ", ", ").split(", ")]
         values["choices"] = ", ".join(choices)
         return _("%(path)s must be one of %(choices)s, not %(given)s.") % values + _suggestion(given, choices)
+    if kind == "string_pattern_mismatch" and facts.get("pattern") != NAME_PATTERN:
+        return _("%(path)s %(given)s has a form that is not allowed.") % values
+    if kind == "value_error":
+        return f"{path}: {facts['error']}."
     template = _templates().get(kind)
     if template is not None:
         return template % values
@@ -152,7 +157,6 @@ def _templates() -> dict[str, str]:
             "%(path)s %(given)s is not a name: use lower-case letters, digits, dots, dashes and underscores; "
             "begin with a letter or digit; at most 63."
         ),
-        "exactly_one": _("%(path)s needs exactly one of %(names)s."),
     }
 
 
