@@ -15,12 +15,12 @@ import threading
 import time
 from typing import Any
 
-from channels.layers import get_channel_layer
 from django.db import transaction
 
 from apps.core.models import StatusModel
 from apps.core.transitions import state_changed
 from apps.realtime import groups, versions
+from apps.realtime.layer import channel_layer, is_shared, wire_name
 from apps.realtime.redis_clients import REDIS_ERRORS, sync_client
 
 log = logging.getLogger(__name__)
@@ -121,10 +121,9 @@ class Publisher:
     def _publish(
         self, due: dict[str, list[groups.RowRef]], messages: list[tuple[str, dict[str, Any]]]
     ) -> None:
-        layer = get_channel_layer()
-        if not hasattr(layer, "serialize"):
-            return  # not the pub/sub layer: unit tests without Redis
-        client = sync_client()
+        if not is_shared():
+            return
+        client, layer = sync_client(), channel_layer()
         numbers = versions.bump(client, due) if due else []
         pipeline = client.pipeline(transaction=False)
         for (topic, rows), version in zip(due.items(), numbers, strict=True):
@@ -134,18 +133,10 @@ class Publisher:
                 "version": version,
                 "rows": [row.as_dict() for row in rows],
             }
-            pipeline.publish(_wire_name(groups.group_of(topic)), layer.serialize(news))
+            pipeline.publish(wire_name(groups.group_of(topic)), layer.serialize(news))
         for group, message in messages:
-            pipeline.publish(_wire_name(group), layer.serialize(message))
+            pipeline.publish(wire_name(group), layer.serialize(message))
         pipeline.execute()
-
-
-def _wire_name(group: str) -> str:
-    """Redis channel of a group, as RedisPubSubLoopLayer names it."""
-    from django.conf import settings
-
-    prefix = settings.CHANNEL_LAYERS["default"].get("CONFIG", {}).get("prefix", "asgi")
-    return f"{prefix}__group__{group}"
 
 
 publisher = Publisher()

@@ -52,16 +52,33 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class TopicKind:
-    """How one kind of topic is served. Exactly one of the three functions is set."""
+    """How one kind of topic is served: who may read it, and whether it has a number, or goes without."""
 
     kind: str
     permission: str
     keyed: bool
-    # Where a kind exists with and without a number (metrics, metrics:3), both are allowed.
     unkeyed: bool
-    snapshot: SnapshotFunction | None = None
-    path: PathFunction | None = None
-    history: HistoryFunction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateKind(TopicKind):
+    """Snapshot and changes."""
+
+    snapshot: SnapshotFunction
+
+
+@dataclass(frozen=True, slots=True)
+class LogKind(TopicKind):
+    """A file that is tailed."""
+
+    path: PathFunction
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesKind(TopicKind):
+    """Metric samples."""
+
+    history: HistoryFunction
 
 
 _kinds: dict[str, TopicKind] = {}
@@ -91,19 +108,22 @@ def register(kind: str, *, permission: str, snapshot: SnapshotFunction, keyed: b
 
     Versions are counted per topic in Redis at each publish (versions.py), so lists have one too.
     """
-    _add(TopicKind(kind, str(permission), keyed=keyed, unkeyed=not keyed, snapshot=snapshot))
+    _add(StateKind(kind, str(permission), keyed, not keyed, snapshot))
 
 
 def register_log(kind: str, *, permission: str, path: PathFunction) -> None:
     """Register a log topic: the file is tailed by offset from the web process."""
-    _add(TopicKind(kind, str(permission), keyed=True, unkeyed=False, path=path))
+    _add(LogKind(kind, str(permission), True, False, path))
 
 
 def register_samples(
     kind: str, *, permission: str, history: HistoryFunction, keyed: bool = True, unkeyed: bool = False
 ) -> None:
-    """Register a topic of metric samples; `history` answers what a client missed."""
-    _add(TopicKind(kind, str(permission), keyed=keyed, unkeyed=unkeyed, history=history))
+    """Register a topic of metric samples; `history` answers what a client missed.
+
+    A kind may exist with a number and without (metrics:3 and metrics).
+    """
+    _add(SamplesKind(kind, str(permission), keyed, unkeyed, history))
 
 
 def _add(kind: TopicKind) -> None:
