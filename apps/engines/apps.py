@@ -1,3 +1,5 @@
+from typing import Any
+
 from django.apps import AppConfig
 
 
@@ -6,3 +8,13 @@ class EnginesConfig(AppConfig):
 
     name = "apps.engines"
     verbose_name = "Engines"
+
+    def ready(self) -> None:
+        """Listen to checkpoints that are deleted."""
+        from apps.engines.artefacts import forget_history
+        from apps.registry.signals import checkpoint_deleting
+
+        def receive(sender: object, checkpoint: Any, **kwargs: object) -> None:
+            forget_history(checkpoint)
+
+        checkpoint_deleting.connect(receive, weak=False, dispatch_uid="engines.forget_history")

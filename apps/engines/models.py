@@ -59,7 +59,7 @@ class Engine(StatusModel):
     machine = states.ENGINE
     kind = "engine"
 
-    fingerprint = models.CharField(_("fingerprint"), max_length=64, unique=True)
+    fingerprint = models.CharField(_("fingerprint"), max_length=64, db_index=True)
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="engines")
     builder = models.CharField(_("builder"), max_length=20)
     quantization = models.CharField(_("quantization"), max_length=10)
@@ -70,6 +70,14 @@ class Engine(StatusModel):
 
     class Meta:
         ordering = ["-created_at"]
+        constraints = [
+            # A deleted engine stays as history; the same input may be built again.
+            models.UniqueConstraint(
+                fields=["fingerprint"],
+                condition=~models.Q(state="deleted"),
+                name="one_engine_per_fingerprint",
+            )
+        ]
         verbose_name = _("engine")
 
     def __str__(self) -> str:

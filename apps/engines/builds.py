@@ -1,0 +1,185 @@
+"""Builds are started, cancelled and tried again by people. Workers' own functions are in attempts.py."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils.translation import gettext as _
+
+from apps.accounts.roles import Action, require
+from apps.core import audit, clock
+from apps.core.exceptions import InfrastructureError, InvalidInput, NotPossibleNow
+from apps.core.transitions import amend, announce, transition
+from apps.engines import dispatch, paths, states
+from apps.engines.domain.build_spec import DISK_RESERVE_BYTES, BuildSpec
+from apps.engines.models import Build, BuildProfile, Engine
+from apps.engines.selectors import estimated_bytes, findings_for, freeze, spec_of
+from apps.registry import states as checkpoint_states
+from apps.registry.models import Checkpoint
+
+# Two starts at the same moment may choose the same number; the loser looks again.
+NUMBER_TRIES = 5
+
+
+def start_build(actor: audit.Actor, profile: BuildProfile) -> Build:
+    """Start a build of a profile as it stands; needs the right to operate.
+
+    Where the same specification is already being built, that build is returned; where its engine is ready, a build
+    that succeeded at once (`reused`). Raises InvalidInput or NotPossibleNow (checkpoint not ready), and
+    InfrastructureError `disk_full`.
+    """
+    require(actor, Action.OPERATE)
+    _require_ready(profile.checkpoint)
+    _require_sound(profile.checkpoint, profile.builder, profile.quantization, profile.options)
+    return _start(actor, freeze(profile), profile.checkpoint, profile)
+
+
+def retry_build(actor: audit.Actor, build: Build) -> Build:
+    """Start a new build of a failed or cancelled build's own specification. Raises as start_build does."""
+    require(actor, Action.OPERATE)
+    if build.state not in {states.FAILED, states.CANCELLED}:
+        raise NotPossibleNow(
+            "build_not_ended",
+            _("Build #%(number)s is %(state)s; only a failed or cancelled one can be tried again.")
+            % {"number": build.number, "state": build.state},
+            remedy=_("Wait until it ends, or cancel it first."),
+        )
+    old = BuildSpec.model_validate(build.spec)
+    _require_ready(build.checkpoint)
+    _require_sound(build.checkpoint, old.builder, old.quantization, old.options)
+    # The same settings on the checkpoint as it is now: an inspected, replaced file is a new input.
+    spec = spec_of(build.checkpoint, old.builder, old.quantization, old.options)
+    return _start(actor, spec, build.checkpoint, build.profile)
+
+
+def cancel_build(actor: audit.Actor, build: Build) -> Build:
+    """Cancel a build: a queued one at once, a running one as soon as its worker has ended it (under 5 s)."""
+    require(actor, Action.OPERATE)
+    now = clock.now()
+    if build.state == states.QUEUED and transition(
+        build,
+        states.CANCELLED,
+        actor=actor,
+        sources=[states.QUEUED],
+        reason="cancelled",
+        sentence=_("Cancelled before it began."),
+        cancel_requested_at=now,
+        finished_at=now,
+    ):
+        return build
+    with transaction.atomic():
+        if not amend(build, states=[states.RUNNING], cancel_requested_at=build.cancel_requested_at or now):
+            raise NotPossibleNow(
+                "build_ended",
+                _("Build #%(number)s has ended: %(state)s.") % {"number": build.number, "state": build.state},
+                remedy=_("There is nothing to cancel."),
+            )
+        audit.record(actor, "build.cancel", build, from_state=build.state)
+    return build
+
+
+def _start(
+    actor: audit.Actor, spec: BuildSpec, checkpoint: Checkpoint, profile: BuildProfile | None
+) -> Build:
+    fingerprint = spec.fingerprint()
+    for _try in range(NUMBER_TRIES):
+        active = Build.objects.filter(fingerprint=fingerprint, state__in=states.BUILD.active).first()
+        if active is not None:
+            return active
+        engine = _ready_engine(fingerprint)
+        if engine is None:
+            require_disk(estimated_bytes(checkpoint, spec.quantization))
+        try:
+            return _create(actor, spec, checkpoint, profile, engine)
+        except IntegrityError:
+            continue
+    raise InfrastructureError(
+        "build_contended",
+        _("Too many builds are being started at once."),
+        remedy=_("Try again in a moment."),
+    )
+
+
+def _create(
+    actor: audit.Actor,
+    spec: BuildSpec,
+    checkpoint: Checkpoint,
+    profile: BuildProfile | None,
+    engine: Engine | None,
+) -> Build:
+    with transaction.atomic():
+        highest = Build.objects.aggregate(highest=Max("number"))["highest"] or 0
+        build = Build.objects.create(
+            state=states.BUILD.initial,
+            number=highest + 1,
+            profile=profile,
+            checkpoint=checkpoint,
+            spec=spec.model_dump(mode="json"),
+            fingerprint=spec.fingerprint(),
+            requested_by=actor if isinstance(actor, User) else None,
+        )
+        audit.record(actor, "build.queued", build, to_state=build.state)
+        announce(build)
+        if engine is None:
+            dispatch.on_commit(build)
+            return build
+        transition(
+            build,
+            states.SUCCEEDED,
+            actor=actor,
+            verb="build.reused",
+            sentence=_("The same engine exists already and is used again."),
+            engine=engine,
+            node=engine.node,
+            reused=True,
+            progress=1.0,
+            finished_at=clock.now(),
+        )
+    return build
+
+
+def _ready_engine(fingerprint: str) -> Engine | None:
+    """The engine if its row is ready and its files are there; the sweep marks one whose files are gone."""
+    engine = Engine.objects.filter(fingerprint=fingerprint, state=states.READY).first()
+    here = engine is not None and (paths.engine_folder(fingerprint) / "manifest.json").is_file()
+    return engine if here else None
+
+
+def _require_ready(checkpoint: Checkpoint) -> None:
+    if checkpoint.state == checkpoint_states.READY:
+        return
+    raise NotPossibleNow(
+        "checkpoint_not_ready",
+        _("The checkpoint %(name)s is %(state)s.") % {"name": checkpoint.name, "state": checkpoint.state}
+        + (f" {checkpoint.sentence}" if checkpoint.sentence else ""),
+        field="checkpoint",
+        remedy=checkpoint.remedy or _("Inspect it again, or choose another checkpoint."),
+    )
+
+
+def _require_sound(checkpoint: Checkpoint, builder: str, quantization: str, options: dict[str, Any]) -> None:
+    findings = findings_for(checkpoint, builder, quantization, options)
+    errors = tuple(finding for finding in findings if finding.severity == "error")
+    if errors:
+        first = errors[0]
+        raise InvalidInput(first.id, first.message, field=first.where, remedy=first.remedy, findings=errors)
+
+
+def require_disk(needed: int | None) -> None:
+    """Raise InfrastructureError `disk_full` where the engine would not fit on the disk of the engines' folder."""
+    folder = paths.engines_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    wanted = (needed or 0) + DISK_RESERVE_BYTES
+    if free < wanted:
+        raise InfrastructureError(
+            "disk_full",
+            _("The engine needs about %(needed)s GB, and %(folder)s has %(free)s GB free.")
+            % {"needed": f"{wanted / 1e9:.1f}", "folder": folder, "free": f"{free / 1e9:.1f}"},
+            remedy=_("Delete engines that are no longer needed, or free space on that disk."),
+            facts={"needed_bytes": wanted, "free_bytes": free},
+        )

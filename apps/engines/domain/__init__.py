@@ -1,0 +1,1 @@
+"""The frozen specification of a build. Plain Python, no Django."""

@@ -1,0 +1,104 @@
+"""Build profiles, builds and engines as plain JSON values, for pages, API, command line and live topics."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from apps.engines import states
+from apps.engines.models import Build, BuildProfile, Engine
+
+
+def build_profile_dict(profile: BuildProfile) -> dict[str, Any]:
+    """One build profile; `checkpoint` is a name."""
+    return {
+        "id": profile.pk,
+        "name": profile.name,
+        "builder": profile.builder,
+        "checkpoint": profile.checkpoint.name,
+        "quantization": profile.quantization,
+        "options": profile.options,
+        "created_at": _iso(profile.created_at),
+        "updated_at": _iso(profile.updated_at),
+    }
+
+
+def build_dict(build: Build) -> dict[str, Any]:
+    """One build. `progress` is 0..1, `eta_seconds` and `rate_bytes_per_second` null where they cannot be told.
+
+    `stages` is [{name, title, state, started_at, finished_at, argv, note}]; `actions` lists what may be done now:
+    cancel, retry.
+    """
+    return {
+        "id": build.pk,
+        "number": build.number,
+        "state": build.state,
+        "tone": build.tone,
+        "reason": build.reason or None,
+        "sentence": build.sentence or None,
+        "remedy": build.remedy or None,
+        "version": build.version,
+        "state_since": _iso(build.state_since),
+        "profile": build.profile.name if build.profile else None,
+        "checkpoint": build.checkpoint.name,
+        "builder": build.spec.get("builder"),
+        "quantization": build.spec.get("quantization"),
+        "options": build.spec.get("options", {}),
+        "fingerprint": build.fingerprint,
+        "requested_by": build.requested_by.get_username() if build.requested_by else None,
+        "engine": build.engine.fingerprint if build.engine else None,
+        "reused": build.reused,
+        "attempt": build.attempt,
+        "retries": build.retries,
+        "node": build.node.node_id if build.node else None,
+        "slot": f"{build.gpu.device}{build.gpu.index}" if build.gpu else None,
+        "cancel_requested": build.cancel_requested_at is not None,
+        "stages": build.stages,
+        "progress": build.progress,
+        "rate_bytes_per_second": build.rate_bytes_per_second,
+        "eta_seconds": build.eta_seconds,
+        "diagnosis": build.diagnosis,
+        "has_log": bool(build.log_path),
+        "created_at": _iso(build.created_at),
+        "started_at": _iso(build.started_at),
+        "finished_at": _iso(build.finished_at),
+        "seconds": _seconds(build.started_at, build.finished_at),
+        "actions": _actions(build),
+    }
+
+
+def engine_dict(engine: Engine) -> dict[str, Any]:
+    """One engine with its manifest."""
+    return {
+        "id": engine.pk,
+        "fingerprint": engine.fingerprint,
+        "state": engine.state,
+        "tone": engine.tone,
+        "reason": engine.reason or None,
+        "sentence": engine.sentence or None,
+        "remedy": engine.remedy or None,
+        "version": engine.version,
+        "state_since": _iso(engine.state_since),
+        "checkpoint": engine.checkpoint.name,
+        "builder": engine.builder,
+        "quantization": engine.quantization,
+        "node": engine.node.node_id if engine.node else None,
+        "path": engine.path,
+        "size_bytes": engine.size_bytes,
+        "manifest": engine.manifest,
+        "created_at": _iso(engine.created_at),
+    }
+
+
+def _actions(build: Build) -> list[str]:
+    if build.state in states.BUILD.active:
+        return [] if build.cancel_requested_at else ["cancel"]
+    return ["retry"] if build.state in {states.FAILED, states.CANCELLED} else []
+
+
+def _seconds(start: datetime | None, end: datetime | None) -> float | None:
+    return (end - start).total_seconds() if start and end else None
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

@@ -1,0 +1,46 @@
+"""All that may be done with build profiles, builds and engines; the functions lie in the modules named here."""
+
+from __future__ import annotations
+
+from apps.engines.artefacts import delete_engine
+from apps.engines.attempts import (
+    Artefact,
+    Claim,
+    Failure,
+    Renewal,
+    claim_build,
+    end_cancelled,
+    fail_build,
+    finish_build,
+    record_child,
+    record_plan,
+    record_progress,
+    record_stage,
+    renew_build,
+    requeue_build,
+)
+from apps.engines.builds import cancel_build, retry_build, start_build
+from apps.engines.profiles import delete_build_profile, save_build_profile
+
+__all__ = [
+    "Artefact",
+    "Claim",
+    "Failure",
+    "Renewal",
+    "cancel_build",
+    "claim_build",
+    "delete_build_profile",
+    "delete_engine",
+    "end_cancelled",
+    "fail_build",
+    "finish_build",
+    "record_child",
+    "record_plan",
+    "record_progress",
+    "record_stage",
+    "renew_build",
+    "requeue_build",
+    "retry_build",
+    "save_build_profile",
+    "start_build",
+]

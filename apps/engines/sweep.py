@@ -1,0 +1,88 @@
+"""What keeps builds true without anybody pressing anything: sent again, reaped, missing files noticed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.utils.translation import gettext as _
+
+from apps.core import clock
+from apps.core.transitions import transition
+from apps.engines import dispatch, paths, states
+from apps.engines.attempts import Failure, fail_build
+from apps.engines.models import Build, Engine
+from apps.fleet.models import Node
+from apps.fleet.processes import end_marked, mark_of
+from apps.fleet.selectors import local_node
+
+# Long enough for a step to remove its files, short enough that a sweep stays quick.
+KILL_GRACE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep did, in counts."""
+
+    reaped: int
+    sent: int
+    missing: int
+
+
+def sweep() -> Swept:
+    """Reap builds whose lease ran out, send queued ones again, mark engines without files."""
+    here = local_node()
+    return Swept(reaped=_reap(here), sent=dispatch.resend(), missing=_look_for_files(here))
+
+
+def _reap(here: Node | None) -> int:
+    """End what is left of a build whose worker fell silent, and queue it again (at most twice)."""
+    expired = Build.objects.filter(state=states.RUNNING, lease_expires_at__lte=clock.now())
+    reaped = 0
+    for build in expired.select_related("node", "gpu"):
+        if here is not None and build.node_id == here.pk:
+            end_marked(mark_of(here.node_id, build.kind, build.pk, build.attempt), KILL_GRACE_SECONDS)
+            shutil.rmtree(paths.build_folder(build.number, build.attempt) / "work", ignore_errors=True)
+        failure = Failure(
+            "worker_lost",
+            _("The worker that built it fell silent and its lease ran out."),
+            _("See whether the worker runs (make status) and why it ended (its log under logs/)."),
+            retry=True,
+        )
+        reaped += fail_build(build, build.attempt, failure, "sweep")
+    return reaped
+
+
+def _look_for_files(here: Node | None) -> int:
+    """Mark engines of this node whose folder is gone; one that came back whole is ready again."""
+    if here is None:
+        return 0
+    missing = 0
+    for engine in Engine.objects.filter(node=here, state__in=[states.READY, states.MISSING]):
+        there = is_whole(engine)
+        if engine.state == states.READY and not there:
+            missing += transition(
+                engine,
+                states.MISSING,
+                actor="sweep",
+                reason="engine_missing",
+                sentence=_("The folder %(path)s is gone or not whole.") % {"path": engine.path},
+                remedy=_("Put it back, or build again: the same profile makes the same engine."),
+            )
+        elif engine.state == states.MISSING and there:
+            transition(engine, states.READY, actor="sweep")
+    return missing
+
+
+def is_whole(engine: Engine) -> bool:
+    """Whether the engine's manifest and all files that it names are there, at their sizes."""
+    folder = Path(engine.path)
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        return manifest["fingerprint"] == engine.fingerprint and all(
+            (folder / file["name"]).stat().st_size == file["size_bytes"] for file in manifest["files"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
