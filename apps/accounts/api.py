@@ -87,7 +87,7 @@ def list_tokens(request: HttpRequest, page: Query[PageQuery]) -> dict[str, Any]:
 
 
 @router.post("/tokens", response={201: NewToken, **REFUSALS}, operation_id="create_token", tags=["people"])
-def create_token(request: HttpRequest, body: TokenBody) -> Status:
+def create_token(request: HttpRequest, body: TokenBody) -> Status[dict[str, Any]]:
     """Create a token of mine. Its text is in this answer and never told again."""
     if getattr(request, "through_token", False):
         raise NotAllowed(

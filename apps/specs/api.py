@@ -38,7 +38,7 @@ def urls() -> tuple[list[URLPattern | URLResolver], str, str]:
     patterns, app_name, namespace = api.urls
     for pattern in patterns:
         if isinstance(pattern, URLPattern) and pattern.name not in _FOR_PEOPLE:
-            pattern.callback.login_required = False
+            vars(pattern.callback)["login_required"] = False
     return [*patterns, re_path(".*", unknown_path)], app_name, namespace
 
 

@@ -15,8 +15,8 @@ from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import NAME_PATTERN
 from apps.engines.shapes import BuildProfileFields
 from apps.registry.shapes import CheckpointFields
-from apps.serving.shapes import BatchingProfileFields, DeploymentFields
 from apps.serving.models import Deployment
+from apps.serving.shapes import BatchingProfileFields, DeploymentFields
 from apps.specs import problems
 from apps.specs.yaml_reader import RawDocument, read_documents
 

@@ -1,0 +1,66 @@
+"""The objects as they are, in the spelling of the documents: what `plan` compares with and `export` writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Model
+
+from apps.engines.models import BuildProfile
+from apps.registry.models import Checkpoint
+from apps.serving.models import BatchingProfile, Deployment
+from apps.specs.documents import (
+    AnySpec,
+    BatchingProfileSpec,
+    BuildProfileSpec,
+    CheckpointSpec,
+    DeploymentSpec,
+    as_spec_dict,
+)
+
+NamedRow = Checkpoint | BuildProfile | BatchingProfile | Deployment
+
+
+def rows_of(kind: str) -> dict[str, Any]:
+    """Every row of a kind by its name, in the order of the names."""
+    querysets: dict[str, Any] = {
+        "Checkpoint": Checkpoint.objects.all(),
+        "BuildProfile": BuildProfile.objects.select_related("checkpoint"),
+        "BatchingProfile": BatchingProfile.objects.all(),
+        "Deployment": Deployment.objects.select_related("build_profile", "batching"),
+    }
+    return {row.name: row for row in querysets[kind].order_by("name")}
+
+
+def spec_of(row: Model) -> dict[str, Any]:
+    """The specification that describes a row exactly."""
+    return as_spec_dict(_spec(row))
+
+
+def _spec(row: Model) -> AnySpec:
+    if isinstance(row, Checkpoint):
+        return CheckpointSpec.model_validate({"source": row.source})
+    if isinstance(row, BuildProfile):
+        return BuildProfileSpec.model_validate(
+            {
+                "builder": row.builder,
+                "checkpoint": row.checkpoint.name,
+                "quantization": row.quantization,
+                "options": row.options,
+            }
+        )
+    if isinstance(row, BatchingProfile):
+        names = BatchingProfileSpec.model_fields
+        return BatchingProfileSpec.model_validate(
+            {str(info.alias): getattr(row, name) for name, info in names.items()}
+        )
+    assert isinstance(row, Deployment)  # noqa: S101 - the kinds end here
+    return DeploymentSpec.model_validate(
+        {
+            "build": row.build_profile.name,
+            "batching": row.batching.name,
+            "replicas": row.replicas,
+            "placement": row.placement or {"device": "any"},
+            "desired": row.desired,
+        }
+    )

@@ -1,0 +1,199 @@
+"""What applying a set of documents would do, worked out without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from django.utils.translation import gettext as _
+
+from apps.core.exceptions import Finding, InflightError
+from apps.engines.domain.build_spec import check_spec
+from apps.registry.domain.sources import locate
+from apps.registry.selectors import allowed_roots, checkpoints_folder
+from apps.registry.services import check_name
+from apps.serving.models import Deployment
+from apps.serving.serialize import deployment_dict
+from apps.specs import problems
+from apps.specs.current import rows_of, spec_of
+from apps.specs.documents import (
+    KINDS,
+    BuildProfileSpec,
+    CheckpointSpec,
+    DeploymentSpec,
+    Document,
+    refused,
+)
+
+Action = Literal["create", "update", "unchanged"]
+# What is done with a deployment once its configuration is saved.
+FollowUp = Literal["deploy", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field of a specification, as it is and as the document wants it; null where it is absent."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"path": self.path, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedObject:
+    """What would happen to the object of one document."""
+
+    document: Document
+    row: Any
+    action: Action
+    changes: tuple[FieldChange, ...] = ()
+    follow_up: FollowUp | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "kind": self.document.kind,
+            "name": self.document.name,
+            "action": self.action,
+            "changes": [change.as_dict() for change in self.changes],
+            "follow_up": self.follow_up,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every object of the documents, what it depends on first."""
+
+    objects: tuple[PlannedObject, ...] = field(default_factory=tuple)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether applying would do nothing."""
+        return all(item.action == "unchanged" and item.follow_up is None for item in self.objects)
+
+    def count(self, action: Action) -> int:
+        """How many objects would be created, updated or left."""
+        return sum(item.action == action for item in self.objects)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "objects": [item.as_dict() for item in self.objects],
+            "create": self.count("create"),
+            "update": self.count("update"),
+            "unchanged": self.count("unchanged"),
+        }
+
+
+def make_plan(documents: list[Document]) -> Plan:
+    """Compare documents with the objects that exist.
+
+    Raises InvalidInput with every finding where a document refers to something that is not there, or where its
+    object cannot be made as it stands.
+    """
+    existing = {kind: rows_of(kind) for kind in KINDS}
+    findings = list(_findings(documents, existing))
+    if findings:
+        raise refused(findings)
+    order = list(KINDS)
+    planned: list[PlannedObject] = []
+    for document in sorted(documents, key=lambda item: order.index(item.kind)):
+        planned.append(_planned(document, existing[document.kind].get(document.name), planned))
+    return Plan(tuple(planned))
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[FieldChange]:
+    """Fields in which two specifications differ, in the order of the wanted one."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        if before != after:
+            yield FieldChange(path, before, after)
+        return
+    for key in [*after, *(key for key in before if key not in after)]:
+        inner = f"{path}.{key}" if path else str(key)
+        yield from differences(before.get(key), after.get(key), inner)
+
+
+def _planned(document: Document, row: Any, before: list[PlannedObject]) -> PlannedObject:
+    wanted = document.spec_as_dict()
+    changes = tuple(differences(spec_of(row) if row is not None else {}, wanted))
+    action: Action = "create" if row is None else "update" if changes else "unchanged"
+    follow_up = _follow_up(document, row, action, before) if document.kind == "Deployment" else None
+    return PlannedObject(document, row, action, changes, follow_up)
+
+
+def _follow_up(document: Document, row: Any, action: Action, before: list[PlannedObject]) -> FollowUp | None:
+    spec = document.spec
+    if not isinstance(spec, DeploymentSpec):
+        return None
+    runs = row is not None and row.desired == Deployment.Desired.RUNNING
+    if spec.desired == Deployment.Desired.STOPPED:
+        return "stop" if runs else None
+    stale = action != "unchanged" or not runs or _depends_on_change(spec, before)
+    # Equal to its row, yet what runs is older: a profile was edited after the last deploy.
+    return "deploy" if stale or deployment_dict(row)["changed"] else None
+
+
+def _depends_on_change(spec: DeploymentSpec, before: list[PlannedObject]) -> bool:
+    used = {("BuildProfile", spec.build), ("BatchingProfile", spec.batching)}
+    for item in before:
+        build = item.document.spec
+        if (item.document.kind, item.document.name) == ("BuildProfile", spec.build) and isinstance(
+            build, BuildProfileSpec
+        ):
+            used.add(("Checkpoint", build.checkpoint))
+    return any(
+        item.action == "update" and (item.document.kind, item.document.name) in used for item in before
+    )
+
+
+def _findings(documents: list[Document], existing: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+    known = {
+        kind: {*rows, *(item.name for item in documents if item.kind == kind)}
+        for kind, rows in existing.items()
+    }
+    for document in documents:
+        for path, kind, name in _references(document):
+            if name not in known[kind]:
+                yield problems.missing_reference(document, path, kind, name, known[kind])
+        yield from _not_possible(document, existing[document.kind].get(document.name))
+
+
+def _references(document: Document) -> Iterator[tuple[str, str, str]]:
+    spec = document.spec
+    if isinstance(spec, BuildProfileSpec):
+        yield "spec.checkpoint", "Checkpoint", spec.checkpoint
+    if isinstance(spec, DeploymentSpec):
+        yield "spec.build", "BuildProfile", spec.build
+        yield "spec.batching", "BatchingProfile", spec.batching
+
+
+def _not_possible(document: Document, row: Any) -> Iterator[Finding]:
+    """What the service would refuse, asked before anything is written."""
+    spec = document.spec
+    try:
+        check_name(document.name, field="metadata.name")
+        # A checkpoint that stays as it is need not be there just now.
+        if isinstance(spec, CheckpointSpec) and (row is None or spec_of(row) != document.spec_as_dict()):
+            locate(spec.source, checkpoints_folder(), allowed_roots())
+    except InflightError as error:
+        path = error.field if error.field.startswith("metadata") else f"spec.{error.field}"
+        yield _at(document, Finding(error.code, "error", error.sentence, path, error.remedy))
+    if isinstance(spec, BuildProfileSpec):
+        for found in check_spec(str(spec.builder), str(spec.quantization), spec.options):
+            yield _at(document, replace(found, where=f"spec.{found.where}"))
+
+
+def _at(document: Document, found: Finding) -> Finding:
+    """The finding with its document at the beginning of the message."""
+    begin = problems.place(document.number, document.where, document.line, document.kind, document.name)
+    message = _("%(place)s: %(path)s: %(reason)s") % {
+        "place": begin,
+        "path": found.where,
+        "reason": found.message,
+    }
+    return replace(found, message=message)
