@@ -1,0 +1,1 @@
+"""Log rules as data and what they say about a text. Plain Python, no Django."""
