@@ -14,6 +14,8 @@ Status = Literal["succeeded", "failed", "unknown"]
 MAX_LINES = 50_000
 MAX_EVIDENCE = 5
 MAX_TEXT = 500
+# Of a longer line only the beginning is searched.
+MAX_LINE = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def _first(lines: list[str], skipped: int, kind: Kind, exit_code: int | None) ->
         matches = [
             (Evidence(number, line.strip()[:MAX_TEXT]), match)
             for number, line in enumerate(lines, start=skipped + 1)
-            if (match := _match(rule, line))
+            if (match := _match(rule, line[:MAX_LINE]))
         ]
         if matches or exit_code in rule.exits:
             return _diagnosis(rule, matches)

@@ -19,7 +19,7 @@ RULES: tuple[Rule, ...] = (
             r"unable to initialize shared memory key.*requested size \((?P<bytes_per_instance>\d+) bytes\)"
             r".*No space left on device",
             r"failed to increase the shared memory pool size",
-            r"/dev/shm/\S*.*No space left on device",
+            r"/dev/shm/\S*.*No space left on device",  # noqa: S108 - a pattern, nothing is opened
         ],
         [
             "Give it about 64 MiB for each model instance and some to spare (containers: --shm-size=1g).",
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         "gpu_out_of_memory",
         "The GPU has too little free memory.",
         [
-            r"Requested amount of GPU memory \((?P<requested_bytes>\d+) bytes\) could not be allocated",
+            r"Requested amount of GPU memory \((?P<bytes>\d+) bytes\) could not be allocated",
             r"CUDA (runtime )?error.*out of memory",
             r"cudaMalloc\w*.*out of memory",
         ],
@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
             r"std::bad_alloc",
             r"\bMemoryError\b",
             r"Cannot allocate memory",
-            r"failed to allocate (?:\S+ )?buffer of size (?P<requested_bytes>\d+)",
+            r"failed to allocate (?:\S+ )?buffer of size (?P<bytes>\d+)",
             r"unable to allocate \S+ buffer",
             r"Out of memory: Killed process",
             r"oom-kill",
