@@ -141,7 +141,8 @@ def _section(program: Program, order: int, home: Home) -> list[str]:
         f"stopwaitsecs={program.stop_seconds}",
         "killasgroup=true",
         "redirect_stderr=true",
-        f"stdout_logfile={_value(home.logs / f'{program.name}.log')}",
+        # supervisord expands this one value twice.
+        f"stdout_logfile={_value(_value(home.logs / f'{program.name}.log'))}",
         "stdout_logfile_maxbytes=20MB",
         "stdout_logfile_backups=3",
         "",

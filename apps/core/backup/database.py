@@ -92,17 +92,31 @@ def applied_migrations(alias: str = "default") -> list[str]:
 
 
 def move_paths(alias: str, old_home: Path, new_home: Path) -> int:
-    """Point path columns from under the old home to the new one; returns how many rows changed."""
+    """Point path columns from under the old home to the new one; returns how many rows changed.
+
+    Looks at the columns that the database has: a backup of an older version lacks some, and migrates later.
+    """
     changed = 0
     for model in apps.get_models():
+        present = _columns(alias, model._meta.db_table)
         for field in model._meta.local_concrete_fields:
-            if isinstance(field, models.CharField) and field.name in PATH_COLUMNS:
-                rows = model._base_manager.using(alias)
-                beneath = rows.filter(**{f"{field.name}__startswith": f"{old_home}/"})
-                tail = Substr(F(field.name), len(str(old_home)) + 1)
-                changed += beneath.update(**{field.name: Concat(Value(str(new_home)), tail)})
-                changed += rows.filter(**{field.name: str(old_home)}).update(**{field.name: str(new_home)})
+            if not isinstance(field, models.CharField) or field.name not in PATH_COLUMNS & present:
+                continue
+            rows = model._base_manager.using(alias)
+            beneath = rows.filter(**{f"{field.name}__startswith": f"{old_home}/"})
+            tail = Substr(F(field.name), len(str(old_home)) + 1)
+            changed += beneath.update(**{field.name: Concat(Value(str(new_home)), tail)})
+            changed += rows.filter(**{field.name: str(old_home)}).update(**{field.name: str(new_home)})
     return changed
+
+
+def _columns(alias: str, table: str) -> set[str]:
+    """Column names of a table; none where the database has no such table."""
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        if table not in connection.introspection.table_names(cursor):
+            return set()
+        return {column.name for column in connection.introspection.get_table_description(cursor, table)}
 
 
 def _postgresql_tool(name: str, settings: dict[str, Any], options: list[str]) -> None:
