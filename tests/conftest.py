@@ -8,6 +8,10 @@ from collections.abc import Iterator
 import pytest
 from django.conf import settings
 
+from tests.support.redis import redis_server, redis_session
+
+__all__ = ["redis_server", "redis_session"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _remove_home() -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import NotPossibleNow
-from apps.realtime import topics
+from apps.realtime import topics, versions
 from apps.realtime.base import BaseConsumer, live_unavailable
 from apps.realtime.feeds import Feed, SamplesFeed, StateFeed, feed_for, not_allowed
 from apps.realtime.schema import MAX_TOPICS, Ping, Pong, Resync, Subscribe, Unsubscribe, live_command
@@ -39,11 +39,12 @@ class LiveConsumer(BaseConsumer):
                 self.tell(Pong(at=command.at))
 
     async def on_access(self) -> None:
-        """Take away the topics that the person's roles no longer include."""
+        """Take away the topics that the person's roles no longer include; find news that was lost."""
         for feed in list(self.feeds.values()):
             if not await self.db(feed.allowed):
                 await self._exchange(self.feeds.pop(feed.topic.name, None), None)
                 self.refuse(not_allowed(feed.topic), topic=feed.topic.name)
+        await self._catch_up()
 
     async def on_layer(self, back: bool) -> None:
         """Join all groups again and send everything anew, or say that the page stands still."""
@@ -103,6 +104,12 @@ class LiveConsumer(BaseConsumer):
                 await before.stop()
             if after is not None and self.feeds.get(after.topic.name) is after:
                 after.start()
+
+    async def _catch_up(self) -> None:
+        """Pub/sub delivers at most once; a message lost in a reconnect of milliseconds shows in the counters."""
+        waiting = {name: feed for name, feed in self.feeds.items() if isinstance(feed, StateFeed)}
+        for name, version in (await versions.known(list(waiting))).items():
+            waiting[name].touched(version, [])
 
     def _unsubscribe(self, name: str) -> None:
         self.outbox.discard(name)

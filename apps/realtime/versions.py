@@ -42,3 +42,11 @@ async def current(topic: str) -> int:
     pipeline.get(_key(topic))
     answers = await pipeline.execute()
     return int(answers[1])
+
+
+async def known(topics: list[str]) -> dict[str, int]:
+    """Versions of the topics that have one, in one round trip."""
+    if not topics:
+        return {}
+    answers = await async_client().mget([_key(topic) for topic in topics])
+    return {topic: int(answer) for topic, answer in zip(topics, answers, strict=True) if answer}
