@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
+from django.db import connections
 from django.utils.translation import gettext as _
 
 from apps.core.backup import database
@@ -51,7 +52,9 @@ class _Hashing(io.RawIOBase):
         super().close()
 
 
-def write_backup(target: Path, home: Path, node_id: str, with_artefacts: bool) -> BackupFacts:
+def write_backup(
+    target: Path, home: Path, node_id: str, with_artefacts: bool, alias: str = "default"
+) -> BackupFacts:
     """Write a backup of the installation at `home` to `target` (mode 600), atomically.
 
     Raises NotPossibleNow where the file exists already, InfrastructureError where it cannot be written.
@@ -67,7 +70,7 @@ def write_backup(target: Path, home: Path, node_id: str, with_artefacts: bool) -
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
             with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                members = list(_add_all(archive, home, node_id, with_artefacts))
+                members = _add_all(archive, home, node_id, with_artefacts, alias)
             raw.flush()
             os.fsync(raw.fileno())
         temporary.rename(target)
@@ -82,9 +85,11 @@ def write_backup(target: Path, home: Path, node_id: str, with_artefacts: bool) -
     return BackupFacts(target, target.stat().st_size, len(members))
 
 
-def _add_all(archive: tarfile.TarFile, home: Path, node_id: str, with_artefacts: bool) -> Iterator[Member]:
+def _add_all(
+    archive: tarfile.TarFile, home: Path, node_id: str, with_artefacts: bool, alias: str
+) -> list[Member]:
     """Add every file, then the manifest that names them."""
-    entry = settings.DATABASES["default"]
+    entry = connections[alias].settings_dict
     members = []
     with tempfile.TemporaryDirectory(dir=home, prefix=".backup-") as folder:
         dumped = database.dump(entry, Path(folder))
@@ -101,12 +106,12 @@ def _add_all(archive: tarfile.TarFile, home: Path, node_id: str, with_artefacts:
         home=str(home),
         node_id=node_id,
         database=database.engine(entry),
-        migrations=database.applied_migrations(),
+        migrations=database.applied_migrations(alias),
         with_artefacts=with_artefacts,
         members=members,
     )
     _add_bytes(archive, MANIFEST, manifest.model_dump_json(indent=1).encode())
-    yield from members
+    return members
 
 
 def _artefacts(home: Path, everything: bool) -> Iterator[Path]:

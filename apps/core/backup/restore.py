@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.db import connections
 from django.utils.translation import gettext as _
 
@@ -93,8 +92,8 @@ def _refuse_full_home(home: Path) -> None:
 
 def _refuse_running_home(manifest: Manifest, home: Path, new_node: bool) -> None:
     """Two homes with one node id on one host would both manage the same servers."""
-    sockets = Path(manifest.home) / "run" / "supervisord.pid"
-    if not new_node and manifest.home != str(home) and sockets.exists():
+    running = Path(manifest.home) / "run" / "supervisord.pid"
+    if not new_node and manifest.home != str(home) and running.exists():
         raise NotPossibleNow(
             "restore_original_running",
             _("The installation that was backed up runs on this host, in %(home)s.")
@@ -104,7 +103,7 @@ def _refuse_running_home(manifest: Manifest, home: Path, new_node: bool) -> None
 
 
 def _refuse_other_database(manifest: Manifest) -> None:
-    wanted = database.engine(settings.DATABASES["default"])
+    wanted = database.engine(connections["default"].settings_dict)
     if manifest.database != wanted:
         raise InvalidInput(
             "backup_other_database",
@@ -200,7 +199,7 @@ def _extract_one(archive: tarfile.TarFile, info: tarfile.TarInfo, member: Member
 
 def _restore_database(manifest: Manifest, staging: Path, home: Path) -> int:
     """Check and fill the database, then point its paths to the new home."""
-    entry: dict[str, Any] = settings.DATABASES["default"]
+    entry: dict[str, Any] = connections["default"].settings_dict
     name = SQLITE_MEMBER if manifest.database == "sqlite" else POSTGRESQL_MEMBER
     dumped = staging / name
     if not dumped.is_file():
