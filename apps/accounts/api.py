@@ -52,9 +52,7 @@ class TokenBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str
-    expires_at: AwareDatetime | None = Field(
-        None, strict=False, description="With a time zone; null: never."
-    )
+    expires_at: AwareDatetime | None = Field(None, strict=False, description="With a time zone; null: never.")
 
 
 class AuditLine(Schema):
@@ -100,7 +98,10 @@ def create_token(request: HttpRequest, body: TokenBody) -> Status[dict[str, Any]
 
 
 @router.post(
-    "/tokens/{token_id}/revoke", response={200: Token, **REFUSALS}, operation_id="revoke_token", tags=["people"]
+    "/tokens/{token_id}/revoke",
+    response={200: Token, **REFUSALS},
+    operation_id="revoke_token",
+    tags=["people"],
 )
 def revoke_token(request: HttpRequest, token_id: Number) -> dict[str, Any]:
     """End a token of mine (administrators: anybody's) at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar, cast
 
 from django.contrib.auth.models import User
@@ -14,6 +15,7 @@ from ninja.security import HttpBearer, SessionAuth
 
 from apps.accounts.services import authenticate_token
 from apps.core.exceptions import InflightError
+from apps.realtime.log_window import MAX_WINDOW, MIN_WINDOW
 
 MAX_PAGE = 500
 # The largest offset that every database of ours can skip to.
@@ -58,6 +60,37 @@ class Problem(Schema):
     remedy: str = Field("", description="What to do about it.")
     facts: dict[str, Any] = Field(default_factory=dict)
     findings: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class StatusFields(Schema):
+    """What every object with a state has. `sentence` and `remedy` are for a person; `reason` is stable."""
+
+    id: int
+    state: str
+    tone: str
+    reason: str | None
+    sentence: str | None
+    remedy: str | None
+    version: int
+    state_since: datetime
+
+
+class LogText(Schema):
+    """A window of a log: text from byte `start` to byte `offset` of a file of `size` bytes."""
+
+    text: str
+    start: int
+    offset: int = Field(description="Where to go on reading.")
+    size: int
+
+
+class LogQuery(Schema):
+    """Which window of a log."""
+
+    offset: int = Field(
+        0, ge=-MAX_WINDOW, le=2**62, description="First byte; negative: so many before the end."
+    )
+    limit: int = Field(65_536, ge=MIN_WINDOW, le=MAX_WINDOW, description="Bytes.")
 
 
 class PageQuery(Schema):

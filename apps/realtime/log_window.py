@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from apps.realtime.logtail import whole_characters
+
+MIN_WINDOW = 1024
 MAX_WINDOW = 1024 * 1024
 
 
@@ -28,25 +31,14 @@ def read_window(path: str, offset: int, limit: int) -> LogWindow:
     Characters are never cut: a window ends before one that is not whole yet. A file that is not there reads as
     empty. An offset beyond the end is answered from the end: the file may have begun anew.
     """
-    limit = min(limit, MAX_WINDOW)
+    limit = max(MIN_WINDOW, min(limit, MAX_WINDOW))
     try:
         with Path(path).open("rb") as file:
             size = file.seek(0, 2)
             start = max(0, size + offset) if offset < 0 else min(offset, size)
             file.seek(start)
             data = file.read(limit)
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
         return LogWindow("", 0, 0, 0)
-    whole = data if start + len(data) < size and len(data) < 4 else _whole(data)
-    return LogWindow(whole.decode("utf-8", "replace"), start, start + len(whole), size)
-
-
-def _whole(data: bytes) -> bytes:
-    """The data without the beginning of a last character that is cut."""
-    for back in range(1, min(4, len(data) + 1)):
-        byte = data[-back]
-        if byte & 0b1100_0000 == 0b1000_0000:
-            continue
-        needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return data[:-back] if needed > back else data
-    return data
+    whole = whole_characters(data)
+    return LogWindow(data[:whole].decode("utf-8", "replace"), start, start + whole, size)

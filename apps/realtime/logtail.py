@@ -45,7 +45,7 @@ class LogTail:
                 data = file.read(CHUNK)
         except (FileNotFoundError, PermissionError, IsADirectoryError):
             return None
-        whole = _whole_characters(data)
+        whole = whole_characters(data)
         moved = start != self._position
         self._position = start + whole
         if not whole and not moved:
@@ -74,7 +74,7 @@ class LogTail:
             return position + len(file.readline(CHUNK))
 
 
-def _whole_characters(data: bytes) -> int:
+def whole_characters(data: bytes) -> int:
     """Length of `data` without a UTF-8 sequence that is cut at its end; bytes that are no UTF-8 count as whole."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]

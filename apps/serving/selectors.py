@@ -80,6 +80,37 @@ def target_revision(deployment: Deployment) -> Revision | None:
     )
 
 
+def revision(deployment: Deployment, number: int) -> Revision:
+    """One revision of a deployment by its number, or NotFound."""
+    rows = Revision.objects.select_related("engine__checkpoint", "deployment", "created_by")
+    found = rows.filter(deployment=deployment, number=number).first()
+    if found is None:
+        raise NotFound(
+            "revision_unknown",
+            _("%(name)s has no revision %(number)d.") % {"name": deployment.name, "number": number},
+            field="revision",
+            remedy=_("Choose one of its revisions."),
+        )
+    return found
+
+
+def instances() -> QuerySet[Instance]:
+    """Every instance, newest first, those that are gone included."""
+    return Instance.objects.select_related("deployment", "revision", "node", "gpu")
+
+
+def instance(uid: str) -> Instance:
+    """One instance by its id, or NotFound."""
+    found = instances().filter(uid=uid).first()
+    if found is None:
+        raise NotFound(
+            "instance_unknown",
+            _("There is no instance %(uid)s.") % {"uid": uid},
+            remedy=_("The page of its deployment lists those that exist."),
+        )
+    return found
+
+
 def live_instances(deployment: Deployment) -> QuerySet[Instance]:
     """Instances that have, or are about to have, a process."""
     return deployment.instances.exclude(state__in=NO_PROCESS)

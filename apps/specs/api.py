@@ -11,8 +11,14 @@ from ninja.openapi.docs import Swagger
 
 from apps.accounts.api import router as accounts_router
 from apps.accounts.rest import AUTH
+from apps.chat.api import router as chat_router
 from apps.core.exceptions import NotFound
+from apps.engines.api import router as engines_router
+from apps.fleet.api import router as fleet_router
+from apps.registry.api import router as registry_router
+from apps.serving.api import router as serving_router
 from apps.specs.errors import InflightAPI, error_body, install
+from apps.specs.routes import router as specs_router
 
 DESCRIPTION = (
     "Everything that the pages do. Authenticate with `Authorization: Bearer ifl_...` (an API token) or with a "
@@ -30,7 +36,16 @@ api = InflightAPI(
 )
 _FOR_PEOPLE = {"openapi-json", "openapi-view", "api-root"}
 install(api)
-api.add_router("", accounts_router)
+for router in (
+    registry_router,
+    engines_router,
+    serving_router,
+    fleet_router,
+    chat_router,
+    specs_router,
+    accounts_router,
+):
+    api.add_router("", router)
 
 
 def urls() -> tuple[list[URLPattern | URLResolver], str, str]:

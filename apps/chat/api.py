@@ -1,0 +1,143 @@
+"""REST: conversations. A person reads their own; asking goes through the socket, or `manage.py chat`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema, Status
+from pydantic import BaseModel, ConfigDict, Field
+
+from apps.accounts.rest import REFUSALS, Number, Page, PageQuery, actor_of, page_of
+from apps.accounts.roles import Action, require
+from apps.chat import selectors, serialize, services
+from apps.serving import selectors as serving_selectors
+
+router = Router(tags=["conversations"])
+
+
+class Conversation(Schema):
+    """A chat of one person with one deployment. Times are epoch seconds."""
+
+    id: int
+    title: str | None
+    owner: str
+    deployment: str
+    deployment_id: int
+    system_prompt: str
+    params: dict[str, Any]
+    created_at: float
+    updated_at: float
+
+
+class Turn(Schema):
+    """One question and its answer. Times are epoch seconds; what was not measured is null."""
+
+    uid: str
+    conversation: int
+    position: int
+    state: str
+    tone: str
+    prompt: str
+    answer: str
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    instance: str | None
+    revision: int | None
+    replaces: str | None
+    reason: str | None
+    sentence: str | None
+    remedy: str | None
+    started_at: float | None
+    first_token_at: float | None
+    finished_at: float | None
+
+
+class ConversationWithTurns(Conversation):
+    """A conversation and the newest answer to each question."""
+
+    turns: list[Turn]
+
+
+class NewConversation(BaseModel):
+    """A conversation to begin."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    deployment: str = Field(description="Name of a deployment.")
+    title: str = ""
+    system_prompt: str = ""
+    params: dict[str, Any] = Field(default_factory=dict, description="Sampling parameters.")
+
+
+class NewTitle(BaseModel):
+    """What a conversation is called from now on."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    title: str
+
+
+@router.get(
+    "/conversations", response={200: Page[Conversation], **REFUSALS}, operation_id="list_conversations"
+)
+def list_conversations(request: HttpRequest, page: Query[PageQuery]) -> dict[str, Any]:
+    """My conversations, the one used last first."""
+    require(actor_of(request), Action.VIEW)
+    return page_of(selectors.conversations(actor_of(request)), page, serialize.conversation_dict)
+
+
+@router.post("/conversations", response={201: Conversation, **REFUSALS}, operation_id="create_conversation")
+def create_conversation(request: HttpRequest, body: NewConversation) -> Status[dict[str, Any]]:
+    """Begin a conversation with a deployment."""
+    require(actor_of(request), Action.CHAT)
+    made = services.create_conversation(
+        actor_of(request),
+        serving_selectors.deployment(body.deployment),
+        title=body.title,
+        system_prompt=body.system_prompt,
+        params=body.params,
+    )
+    return Status(201, serialize.conversation_dict(made))
+
+
+@router.get(
+    "/conversations/{conversation_id}",
+    response={200: ConversationWithTurns, **REFUSALS},
+    operation_id="get_conversation",
+)
+def get_conversation(request: HttpRequest, conversation_id: Number) -> dict[str, Any]:
+    """One conversation with its turns."""
+    require(actor_of(request), Action.VIEW)
+    row = selectors.conversation(actor_of(request), conversation_id)
+    turns = [serialize.turn_dict(turn) for turn in selectors.turns(row)]
+    return {**serialize.conversation_dict(row), "turns": turns}
+
+
+@router.patch(
+    "/conversations/{conversation_id}",
+    response={200: Conversation, **REFUSALS},
+    operation_id="rename_conversation",
+)
+def rename_conversation(request: HttpRequest, conversation_id: Number, body: NewTitle) -> dict[str, Any]:
+    """Give a conversation another title."""
+    row = selectors.conversation(actor_of(request), conversation_id)
+    return serialize.conversation_dict(services.rename_conversation(actor_of(request), row, body.title))
+
+
+@router.delete(
+    "/conversations/{conversation_id}", response={204: None, **REFUSALS}, operation_id="delete_conversation"
+)
+def delete_conversation(request: HttpRequest, conversation_id: Number) -> Status[None]:
+    """Delete a conversation with its turns."""
+    row = selectors.conversation(actor_of(request), conversation_id)
+    services.delete_conversation(actor_of(request), row)
+    return Status(204, None)
+
+
+@router.post("/turns/{uid}/stop", response={200: Turn, **REFUSALS}, operation_id="stop_turn")
+def stop_turn(request: HttpRequest, uid: str) -> dict[str, Any]:
+    """Stop an answer that is being made; its text so far is kept."""
+    turn = selectors.turn(actor_of(request), uid)
+    services.stop_turn(actor_of(request), turn)
+    return serialize.turn_dict(turn)

@@ -1,0 +1,121 @@
+"""Answers of this app's REST operations, as the OpenAPI document describes them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ninja import Schema
+from pydantic import Field
+
+from apps.accounts.rest import StatusFields
+
+
+class Batching(Schema):
+    """The settings of a batching profile, as a revision keeps them."""
+
+    name: str
+    strategy: str
+    max_batch_size: int
+    max_queue_delay_microseconds: int
+    max_seq_len: int
+    max_queue_size: int
+    threads: int
+
+
+class BatchingProfile(Batching):
+    """A batching profile, who uses it and what in it has no effect."""
+
+    id: int
+    deployments: list[str]
+    findings: list[dict[str, Any]]
+    created_at: datetime
+    updated_at: datetime
+
+
+class Instance(StatusFields):
+    """One server."""
+
+    uid: str
+    deployment: str
+    revision: int
+    replica: int
+    node: str | None
+    node_id: str | None
+    slot: str | None
+    device: str | None
+    attempt: int
+    restarts: int
+    pid: int | None
+    http_port: int | None
+    grpc_port: int | None
+    metrics_port: int | None
+    server_version: str | None
+    notices: list[dict[str, Any]]
+    log_path: str | None
+    created_at: datetime
+    updated_at: datetime
+    serving_since: datetime | None
+    stop_requested_at: datetime | None
+    drain_deadline: datetime | None
+    failed_at: datetime | None
+    exit_code: int | None
+    diagnosis: dict[str, Any] | None
+    may_restart: bool
+
+
+class Revision(StatusFields):
+    """An immutable snapshot of a deployment's configuration."""
+
+    number: int
+    active: bool
+    engine: dict[str, Any]
+    batching: dict[str, Any]
+    replicas: int
+    placement: dict[str, Any]
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class WaitingBuild(Schema):
+    """The build whose engine a deployment waits for."""
+
+    id: int
+    number: int
+    state: str
+
+
+class Deployment(StatusFields):
+    """A deployment: configuration, what runs, and what may be done with it now."""
+
+    name: str
+    desired: str
+    build_profile: str
+    builder: str
+    checkpoint: str
+    quantization: str
+    batching: str
+    batching_profile: Batching
+    replicas: int
+    placement: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    deployed_at: datetime | None
+    active_revision: int | None
+    target_revision: int | None
+    changed: bool | None = Field(
+        description="Whether deploying would change what runs; null before the first."
+    )
+    waiting_build: WaitingBuild | None
+    replicas_serving: int
+    replicas_wanted: int
+    instances: list[Instance]
+    actions: dict[str, bool]
+
+
+class RenderedFiles(Schema):
+    """Text of the files that Triton reads, by path; `revision` null: of the present configuration."""
+
+    revision: int | None
+    files: dict[str, str]
