@@ -9,7 +9,6 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import Finding
 from apps.engines import selectors as engine_selectors
-from apps.engines.models import Engine
 from apps.fleet import selectors as fleet_selectors
 from apps.registry.models import Checkpoint
 from apps.serving import revisions
@@ -44,11 +43,13 @@ def kv_cache_bytes(profile: BatchingProfile, checkpoint: Checkpoint) -> int | No
     return batching.kv_cache_bytes(batching.facts(revisions.batching_snapshot(profile)), int(per_token))
 
 
-def model_of(name: str, engine: Engine, snapshot: dict[str, Any], device: str) -> repository.LlamaCppModel:
+def model_of(
+    name: str, engine_folder: str, snapshot: dict[str, Any], device: str
+) -> repository.LlamaCppModel:
     """The model directory of a deployment's instance on a `cpu` or `gpu` slot."""
     return repository.LlamaCppModel(
         name=name,
-        gguf_path=f"{engine.path}/{ENGINE_FILE}",
+        gguf_path=f"{engine_folder}/{ENGINE_FILE}",
         device=cast(repository.Device, device),
         batching=batching.facts(snapshot),
     )
@@ -59,27 +60,18 @@ def rendered_files(source: Deployment | Revision | BatchingProfile) -> dict[str,
 
     What is not known yet (an engine that is not built, the name of no deployment) stands in angle brackets.
     """
-    name, path = "example", "<engine>"
-    device = "cpu"
+    name, path, device = "example", "<engine>", "cpu"
     if isinstance(source, BatchingProfile):
         snapshot = revisions.batching_snapshot(source)
+    elif isinstance(source, Revision):
+        name, path, device = source.deployment.name, source.engine.path, _device(source.placement)
+        snapshot = source.batching
     else:
-        deployment = source if isinstance(source, Deployment) else source.deployment
-        name = deployment.name
-        device = _device(source.placement)
-        if isinstance(source, Revision):
-            engine: Engine | None = source.engine
-            snapshot = source.batching
-        else:
-            engine = engine_selectors.newest_engine(source.build_profile)
-            snapshot = revisions.batching_snapshot(source.batching)
+        name, device = source.name, _device(source.placement)
+        snapshot = revisions.batching_snapshot(source.batching)
+        engine = engine_selectors.newest_engine(source.build_profile)
         path = engine.path if engine is not None else path
-    model = repository.LlamaCppModel(
-        name=name,
-        gguf_path=f"{path}/{ENGINE_FILE}",
-        device=cast(repository.Device, device),
-        batching=batching.facts(snapshot),
-    )
+    model = model_of(name, path, snapshot, device)
     return {f"{name}/{pbtxt.FILE_NAME}": pbtxt.render(repository.model_config(model))}
 
 

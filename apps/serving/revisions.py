@@ -40,9 +40,7 @@ def matching(deployment: Deployment, wanted: dict[str, Any]) -> Revision | None:
     return None
 
 
-def ensure(
-    actor: User | str, deployment: Deployment, engine: Engine, requested_by: User | None
-) -> Revision:
+def ensure(actor: User | str, deployment: Deployment, engine: Engine, requested_by: User | None) -> Revision:
     """The revision of the present configuration, made pending unless it runs. Call inside a transaction.
 
     Raises InvalidInput where the batching cannot run at all (a KV cache larger than the memory, for example).

@@ -98,7 +98,8 @@ def instance_dict(instance: Instance) -> dict[str, Any]:
         "exit_code": instance.exit_code,
         "diagnosis": instance.diagnosis,
         "may_restart": instance.deployment.desired == Deployment.Desired.RUNNING
-        and instance.state in (states.SPAWNED, states.LOADING, states.SERVING, states.UNREACHABLE, states.FAILED)
+        and instance.state
+        in (states.SPAWNED, states.LOADING, states.SERVING, states.UNREACHABLE, states.FAILED)
         and instance.stop_requested_at is None,
     }
 
@@ -156,5 +157,3 @@ def _actions(deployment: Deployment) -> dict[str, bool]:
         and not selectors.live_instances(deployment).exists(),
         "chat": deployment.state in (states.READY, states.DEGRADED),
     }
-
-

@@ -114,7 +114,11 @@ def start_waiting(actor: User | str, deployment: Deployment, engine: Engine) -> 
 
 
 def _want_running(actor: User | str, deployment: Deployment, detail: dict[str, Any]) -> None:
-    wanted = {"desired": Deployment.Desired.RUNNING, "deployed_at": clock.now(), "waiting_build": None}
+    wanted: dict[str, Any] = {
+        "desired": Deployment.Desired.RUNNING,
+        "deployed_at": clock.now(),
+        "waiting_build": None,
+    }
     moved = transition(
         deployment,
         states.STARTING,
@@ -130,7 +134,11 @@ def _want_running(actor: User | str, deployment: Deployment, detail: dict[str, A
 
 def _wait_for(actor: User | str, deployment: Deployment, build: Build) -> Deployment:
     sentence = _("Waits for build %(number)s to make its engine.") % {"number": f"#{build.number}"}
-    wanted = {"desired": Deployment.Desired.RUNNING, "deployed_at": clock.now(), "waiting_build": build}
+    wanted: dict[str, Any] = {
+        "desired": Deployment.Desired.RUNNING,
+        "deployed_at": clock.now(),
+        "waiting_build": build,
+    }
     with transaction.atomic():
         moved = transition(
             deployment,
@@ -153,7 +161,7 @@ def stop(actor: User | str, deployment: Deployment) -> Deployment:
     require(actor, Action.OPERATE)
     with transaction.atomic():
         deployment.refresh_from_db()
-        wanted = {"desired": Deployment.Desired.STOPPED, "waiting_build": None}
+        wanted: dict[str, Any] = {"desired": Deployment.Desired.STOPPED, "waiting_build": None}
         if deployment.state in (states.STOPPED, states.STOPPING):
             amend(deployment, **wanted)
             return deployment

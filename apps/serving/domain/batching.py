@@ -141,7 +141,9 @@ def _without_effect(snapshot: Mapping[str, Any], batching: BatchingFacts) -> lis
         )
     if batching.queue_delay_microseconds:
         reason = (
-            "requests join the running batch at once" if batching.strategy == "inflight" else "there is no batch"
+            "requests join the running batch at once"
+            if batching.strategy == "inflight"
+            else "there is no batch"
         )
         found.append(
             Finding(

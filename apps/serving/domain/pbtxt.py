@@ -9,14 +9,18 @@ import re
 from collections.abc import Iterator
 
 from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2
+from tritonclient.grpc.model_config_pb2 import (
+    TYPE_INVALID,
+    DataType,
+    ModelConfig,
+    ModelInput,
+    ModelInstanceGroup,
+    ModelOutput,
+)
 
 from apps.core.exceptions import Finding, InvalidInput
 
-ModelConfig = model_config_pb2.ModelConfig
-ModelInput = model_config_pb2.ModelInput
-ModelOutput = model_config_pb2.ModelOutput
-InstanceGroup = model_config_pb2.ModelInstanceGroup
+__all__ = ["DataType", "ModelConfig", "ModelInput", "ModelInstanceGroup", "ModelOutput"]
 
 FILE_NAME = "config.pbtxt"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -105,7 +109,9 @@ def findings(config: ModelConfig, directory: str | None = None) -> list[Finding]
     found = [*_general(config, directory), *_tensors(config), *_batching(config), *_groups(config)]
     if config.response_cache.enable and config.model_transaction_policy.decoupled:
         message = "The response cache does not work with decoupled responses."
-        found.append(Finding("cache_with_decoupled", "error", message, "response_cache", "Remove response_cache."))
+        found.append(
+            Finding("cache_with_decoupled", "error", message, "response_cache", "Remove response_cache.")
+        )
     for field in ("model_operations", "model_repository_agents"):
         if config.HasField(field):
             message = f"{field} loads a shared library into the server."
@@ -118,7 +124,9 @@ def _general(config: ModelConfig, directory: str | None) -> Iterator[Finding]:
         message = f"The folder is named {directory}, the model {config.name}: Triton refuses that."
         yield Finding("name_not_directory", "error", message, "name", "Give both the same name.")
     if not config.backend and not config.platform:
-        yield Finding("no_backend", "error", "Neither backend nor platform is set.", "backend", "Set backend.")
+        yield Finding(
+            "no_backend", "error", "Neither backend nor platform is set.", "backend", "Set backend."
+        )
     if config.max_batch_size < 0:
         message = f"max_batch_size is {config.max_batch_size}."
         yield Finding("negative_batch_size", "error", message, "max_batch_size", "Use 0 or more.")
@@ -139,7 +147,7 @@ def _tensors(config: ModelConfig) -> Iterator[Finding]:
                 message = f"The {kind} {tensor.name} appears twice."
                 yield Finding("tensor_twice", "error", message, where, "Remove one of them.")
             seen.add(tensor.name)
-            if tensor.data_type == model_config_pb2.TYPE_INVALID:
+            if tensor.data_type == TYPE_INVALID:
                 message = f"The {kind} {tensor.name} has no data_type."
                 yield Finding("tensor_without_type", "error", message, where, "Set data_type.")
             if not tensor.dims:
@@ -177,7 +185,7 @@ def _batching(config: ModelConfig) -> Iterator[Finding]:
 def _groups(config: ModelConfig) -> Iterator[Finding]:
     for index, group in enumerate(config.instance_group):
         where = f"instance_group[{index}]"
-        kind = InstanceGroup.Kind.Name(group.kind)
+        kind = ModelInstanceGroup.Kind.Name(group.kind)
         if group.gpus and kind in ("KIND_CPU", "KIND_MODEL"):
             message = f"{kind} with gpus is refused."
             yield Finding("gpus_with_kind", "error", message, where, "Remove gpus, or use KIND_GPU.")

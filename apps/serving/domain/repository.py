@@ -1,8 +1,8 @@
 """The model repository of the llama.cpp model as data: its config.pbtxt and its files, and writing them.
 
-The tensors are those of the TensorRT-LLM ensemble where a name exists there. Every input is optional in the
-configuration and has a default here, which callers send: Triton never batches requests that differ in the
-optional inputs they carry.
+The tensors are those of the TensorRT-LLM ensemble where a name exists there. Every input but the prompt is
+optional in the configuration and has a default here, which callers send: Triton never batches requests that
+differ in the optional inputs they carry.
 """
 
 from __future__ import annotations
@@ -15,57 +15,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tritonclient.grpc import model_config_pb2
-
 from apps.core.exceptions import InvalidInput
 from apps.serving.domain import pbtxt
 from apps.serving.domain.batching import BatchingFacts
 
 Device = Literal["cpu", "gpu"]
-Scalar = str | int | float | bool
+Value = str | int | float | bool | tuple[str, ...] | None
 CODE_FILES = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
-TYPES: dict[str, int] = {
-    "BYTES": model_config_pb2.TYPE_STRING,
-    "BOOL": model_config_pb2.TYPE_BOOL,
-    "INT32": model_config_pb2.TYPE_INT32,
-    "UINT64": model_config_pb2.TYPE_UINT64,
-    "FP32": model_config_pb2.TYPE_FP32,
-}
 
 
 @dataclass(frozen=True, slots=True)
-class TensorInput:
-    """One input. `default` is null for the required one; `many` is a list of values (dims -1)."""
+class Tensor:
+    """One tensor of config.pbtxt: `type` without its TYPE_ prefix, `dims` without the batch dimension.
+
+    `default` is what callers send where they have no value of their own; null for the required input and outputs.
+    """
 
     name: str
-    datatype: str
-    default: Scalar | tuple[Scalar, ...] | None
-    many: bool = False
+    type: str
+    dims: tuple[int, ...] = (1,)
+    default: Value = None
 
 
-@dataclass(frozen=True, slots=True)
-class TensorOutput:
-    """One output of each response."""
-
-    name: str
-    datatype: str
-
-
-INPUTS: tuple[TensorInput, ...] = (
-    TensorInput("text_input", "BYTES", None),
-    TensorInput("max_tokens", "INT32", 256),
-    TensorInput("stream", "BOOL", True),
-    TensorInput("temperature", "FP32", 0.0),
-    TensorInput("top_k", "INT32", 0),
-    TensorInput("top_p", "FP32", 1.0),
-    TensorInput("repetition_penalty", "FP32", 1.0),
-    TensorInput("presence_penalty", "FP32", 0.0),
-    TensorInput("frequency_penalty", "FP32", 0.0),
-    TensorInput("seed", "UINT64", 0),
-    TensorInput("stop_words", "BYTES", (), many=True),
-    TensorInput("bad_words", "BYTES", (), many=True),
+# A copy of workers/triton_models/llamacpp/1/llamacpp_contract.py, which apps may not import; a test compares them.
+INPUTS: tuple[Tensor, ...] = (
+    Tensor("text_input", "STRING"),
+    Tensor("max_tokens", "INT32", default=256),
+    Tensor("stream", "BOOL", default=False),
+    Tensor("temperature", "FP32", default=1.0),
+    Tensor("top_k", "INT32", default=0),
+    Tensor("top_p", "FP32", default=0.0),
+    Tensor("seed", "UINT64", default=0),
+    Tensor("stop_words", "STRING", dims=(-1,), default=()),
+    Tensor("bad_words", "STRING", dims=(-1,), default=()),
+    Tensor("repetition_penalty", "FP32", default=1.0),
+    Tensor("presence_penalty", "FP32", default=0.0),
+    Tensor("frequency_penalty", "FP32", default=0.0),
+    Tensor("min_tokens", "INT32", default=0),
+    Tensor("end_id", "INT32", default=-1),
+    Tensor("return_log_probs", "BOOL", default=False),
+    Tensor("num_log_probs", "INT32", default=0),
+    Tensor("exclude_input_in_output", "BOOL", default=True),
+    Tensor("beam_width", "INT32", default=1),
+    Tensor("num_return_sequences", "INT32", default=1),
 )
-OUTPUTS: tuple[TensorOutput, ...] = (TensorOutput("text_output", "BYTES"),)
+OUTPUTS: tuple[Tensor, ...] = (
+    Tensor("text_output", "STRING"),
+    Tensor("token_count", "INT32"),
+    Tensor("output_log_probs", "FP32", dims=(-1, -1)),
+    Tensor("top_log_probs", "STRING"),
+    Tensor("finish_reason", "STRING"),
+    Tensor("prompt_tokens", "INT32"),
+    Tensor("completion_tokens", "INT32"),
+    Tensor("cached_tokens", "INT32"),
+    Tensor("queue_seconds", "FP32"),
+    Tensor("cum_log_probs", "FP32", dims=(-1,)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +101,25 @@ def model_config(model: LlamaCppModel) -> pbtxt.ModelConfig:
         config.input.append(
             pbtxt.ModelInput(
                 name=tensor.name,
-                data_type=TYPES[tensor.datatype],
-                dims=[-1 if tensor.many else 1],
+                data_type=_data_type(tensor),
+                dims=tensor.dims,
                 optional=tensor.default is not None,
             )
         )
-    for output in OUTPUTS:
-        config.output.append(pbtxt.ModelOutput(name=output.name, data_type=TYPES[output.datatype], dims=[1]))
+    for tensor in OUTPUTS:
+        config.output.append(
+            pbtxt.ModelOutput(name=tensor.name, data_type=_data_type(tensor), dims=tensor.dims)
+        )
     kind = "KIND_GPU" if model.device == "gpu" else "KIND_CPU"
-    config.instance_group.append(pbtxt.InstanceGroup(kind=kind, count=1))
+    config.instance_group.append(pbtxt.ModelInstanceGroup(kind=kind, count=1))
     config.model_transaction_policy.decoupled = True
     config.version_policy.latest.num_versions = 1
     pbtxt.set_parameters(config, model_parameters(model))
     return config
+
+
+def _data_type(tensor: Tensor) -> int:
+    return int(pbtxt.DataType.Value(f"TYPE_{tensor.type}"))
 
 
 def model_parameters(model: LlamaCppModel) -> dict[str, str]:

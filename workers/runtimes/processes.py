@@ -1,0 +1,142 @@
+"""Finding, proving and ending server processes through /proc. Never by name, never by pid alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from workers.runtimes.base import Identity
+
+UID_VARIABLE = "INFLIGHT_INSTANCE_UID"
+PROC = Path("/proc")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def create_time(pid: int) -> float | None:
+    """When the process began, seconds since boot; null where there is none or only its zombie.
+
+    Since boot and not since the epoch: the kernel's figure never changes, while the boot time that turns it into
+    wall time moves with every correction of the clock.
+    """
+    fields = _stat(pid)
+    if fields is None or fields[0] in ("Z", "X"):
+        return None
+    return int(fields[19]) / TICKS_PER_SECOND
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/<pid>/stat from the state on; the name before them may hold anything."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def environment_of(pid: int) -> dict[str, str] | None:
+    """A process's environment; null where it may not be read, empty for an instant while it execs."""
+    try:
+        raw = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    pairs = (part.partition(b"=") for part in raw.split(b"\0") if b"=" in part)
+    return {os.fsdecode(key): os.fsdecode(value) for key, _equals, value in pairs}
+
+
+def uid_of(pid: int) -> str | None:
+    """The instance id in a process's environment, null where it has none or may not be read."""
+    return (environment_of(pid) or {}).get(UID_VARIABLE)
+
+
+def is_alive(identity: Identity) -> bool:
+    """Whether exactly this process runs. A zombie does not."""
+    if create_time(identity.pid) != identity.created:
+        return False
+    environment = environment_of(identity.pid)
+    # Empty while it execs; pid and create time have agreed already.
+    return environment is not None and environment.get(UID_VARIABLE, identity.uid) == identity.uid
+
+
+def reap(pid: int) -> int | None:
+    """Exit code of a child of ours that ended (negative: signal); null where it runs or is not our child."""
+    try:
+        done, status = os.waitpid(pid, os.WNOHANG)
+    except (ChildProcessError, OSError):
+        return None
+    return os.waitstatus_to_exitcode(status) if done == pid else None
+
+
+def group_members(identity: Identity) -> list[int]:
+    """Processes that the server started and that still run, itself included.
+
+    Of its process group, and carrying its instance id: a stub whose server was killed is found by that.
+    """
+    return [
+        pid
+        for pid in _pids()
+        if (fields := _stat(pid)) is not None
+        and int(fields[2]) == identity.pid
+        and fields[0] not in ("Z", "X")
+        and uid_of(pid) == identity.uid
+    ]
+
+
+def children_of(pid: int) -> list[tuple[int, str, bool]]:
+    """(pid, short name, whether it runs) of a process's direct children; a zombie does not run."""
+    found = []
+    for child in _pids():
+        fields = _stat(child)
+        if fields is not None and int(fields[1]) == pid:
+            name = (
+                (PROC / str(child) / "comm").read_text(errors="replace").strip() if fields[0] != "Z" else ""
+            )
+            found.append((child, name, fields[0] not in ("Z", "X")))
+    return found
+
+
+def marked(variables: dict[str, str]) -> dict[int, str]:
+    """{pid: instance id} of processes whose environment holds these variables and an instance id."""
+    found = {}
+    for pid in _pids():
+        environment = environment_of(pid) or {}
+        if UID_VARIABLE in environment and variables.items() <= environment.items():
+            found[pid] = environment[UID_VARIABLE]
+    return found
+
+
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir(PROC) if entry.isdecimal()]
+
+
+def terminate(identity: Identity) -> None:
+    """Ask the server itself to exit; its children follow it."""
+    if is_alive(identity):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(identity.pid, signal.SIGTERM)
+
+
+def kill_group(identity: Identity) -> None:
+    """Kill the server and all that it started."""
+    if group_members(identity):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(identity.pid, signal.SIGKILL)
+
+
+def kill_one(identity: Identity) -> None:
+    """Kill one process, if it is still this one."""
+    if is_alive(identity):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(identity.pid, signal.SIGKILL)
+
+
+def wait_gone(identity: Identity, seconds: float) -> bool:
+    """Wait until nothing of the server is left; for commands and tests, never for a tick."""
+    deadline = time.monotonic() + seconds
+    while group_members(identity):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,306 @@
+"""tritonserver as a ServerRuntime: found by path, one process per instance, loopback only."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+
+from apps.core import ids
+from apps.core.exceptions import InflightError
+from apps.serving.domain import repository
+from workers.runtimes import arguments, memory_files, ports, processes, spawn
+from workers.runtimes.arguments import HEADER, Installation
+from workers.runtimes.base import (
+    Failure,
+    Identity,
+    Launch,
+    ModelState,
+    Observation,
+    Ports,
+    ServerFailure,
+    ServerRuntime,
+    ServerSpec,
+)
+from workers.runtimes.http import NoAnswer, Reply, call
+
+STUB_NAME = "triton_python_b"
+IN_FLIGHT = re.compile(
+    r"^inflight_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.eE+-]+)\s*$", re.MULTILINE
+)
+STATES: dict[str, ModelState] = {
+    "READY": "ready",
+    "LOADING": "loading",
+    "UNLOADING": "unloading",
+    "UNAVAILABLE": "unavailable",
+}
+# The shortest request there is; `generate_stream` ends with the first token.
+PROBE_PROMPT = "Hi"
+
+
+def configured() -> Installation:
+    """The installation that the settings name, with the flags that its binary knows. Raises ServerFailure."""
+    binary = settings.INFLIGHT_TRITON_BIN
+    if not binary or not os.access(binary, os.X_OK) or not Path(binary).is_file():
+        raise ServerFailure(
+            Failure(
+                "binary_missing",
+                _("There is no tritonserver at %(path)s.") % {"path": binary or _("any configured place")},
+                _("Run make up, which installs one, or set INFLIGHT_TRITON_BIN to yours."),
+            )
+        )
+    found = Installation(
+        binary=binary,
+        backends=settings.INFLIGHT_TRITON_BACKENDS,
+        libraries=settings.INFLIGHT_TRITON_LIBS,
+        site_packages=settings.INFLIGHT_SERVING_SITE_PACKAGES,
+        python_home=settings.INFLIGHT_SERVING_PYTHONHOME,
+    )
+    stamp = os.stat(binary)
+    flags = _known_flags(binary, found.libraries, stamp.st_mtime_ns, stamp.st_size)
+    return dataclasses.replace(found, known_flags=flags)
+
+
+@lru_cache(maxsize=8)
+def _known_flags(binary: str, libraries: str, mtime: int, size: int) -> frozenset[str]:
+    env = {"PATH": os.defpath, **({"LD_LIBRARY_PATH": libraries} if libraries else {})}
+    try:
+        said = subprocess.run(
+            [binary, "--help"],
+            env=env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServerFailure(_does_not_run(binary, str(error))) from error
+    flags = arguments.flags_in_help(said.stdout + said.stderr)
+    if "--model-repository" not in flags:
+        raise ServerFailure(_does_not_run(binary, (said.stderr or said.stdout).strip()[-300:]))
+    return flags
+
+
+def _does_not_run(binary: str, detail: str) -> Failure:
+    return Failure(
+        "binary_does_not_run",
+        _("%(path)s does not run here: %(detail)s") % {"path": binary, "detail": detail},
+        _("Check INFLIGHT_TRITON_LIBS (the folders of its shared libraries)."),
+    )
+
+
+def is_embedded(binary: str) -> bool:
+    """Whether this is the server out of the wheel, which may be old: it listens on this machine only."""
+    return "pytriton" in Path(binary).parts
+
+
+class TritonRuntime(ServerRuntime):
+    """See the module docstring. `home` is INFLIGHT_HOME; `code` the files of the model's version 1."""
+
+    def check(self) -> Failure | None:
+        """What is missing on this host before any server can start."""
+        try:
+            configured()
+        except ServerFailure as error:
+            return error.failure
+        return None
+
+    def prepare(self, spec: ServerSpec) -> Launch:
+        """Write repository and secret and compose the command. Raises ServerFailure."""
+        installation = configured()
+        spec.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files = tuple(repository.RepositoryFile(path, content) for path, content in spec.repository)
+        try:
+            repository.write(spec.folder / "repository", files)
+        except OSError as error:
+            raise ServerFailure(
+                Failure(
+                    "folder_not_writable",
+                    _("The model repository could not be written: %(detail)s.") % {"detail": error},
+                    _("Free some space under the home, or correct its permissions."),
+                )
+            ) from error
+        except InflightError as error:
+            raise ServerFailure(Failure("config_refused", error.sentence, error.remedy)) from error
+        secret = ensure_secret(spec.folder)
+        chosen = ports.allocate()
+        argv = arguments.compose_argv(installation, spec.uid, spec.folder / "repository", chosen, secret)
+        home = Path(settings.INFLIGHT_HOME)
+        return Launch(
+            argv=argv,
+            shown_argv=arguments.redacted(argv, secret),
+            env=arguments.compose_environment(
+                installation, spec.uid, home, spec.folder, spec.gpu, os.environ
+            ),
+            cwd=str(spec.folder),
+            log=spec.log,
+            ports=chosen,
+        )
+
+    def ensure_started(self, spec: ServerSpec, launch: Launch, record: Callable[[Identity], bool]) -> bool:
+        """Start the process behind its gate; see spawn.spawn."""
+        return spawn.spawn(spec.uid, launch, record)
+
+    def adopt(self, identity: Identity) -> bool:
+        """Whether exactly this process still runs."""
+        return processes.is_alive(identity)
+
+    def observe(self, spec: ServerSpec, ports: Ports, seconds: float) -> Observation:
+        """Liveness, identity, version, state of the model and requests in flight."""
+        try:
+            if call("GET", ports.http, "/v2/health/live", seconds).status != 200:
+                return Observation()
+            about = call("GET", ports.http, "/v2", seconds).json() or {}
+        except NoAnswer:
+            return Observation()
+        found = Observation(live=True, server_id=about.get("name"), version=about.get("version"))
+        try:
+            state, reason = self._model_state(spec, ports, seconds)
+        except NoAnswer:
+            return found
+        in_flight = self.drain(spec, ports, seconds) if state == "ready" else None
+        return dataclasses.replace(found, model=state, model_reason=reason, in_flight=in_flight)
+
+    def _model_state(self, spec: ServerSpec, ports: Ports, seconds: float) -> tuple[ModelState | None, str]:
+        reply = self._control(spec, ports, "index", seconds)
+        rows = reply.json()
+        if reply.status != 200 or not isinstance(rows, list):
+            return None, reply.error
+        for row in rows:
+            if isinstance(row, dict) and row.get("name") == spec.model:
+                reason = str(row.get("reason") or "")
+                if row.get("state") == "UNAVAILABLE" and reason == "unloaded":
+                    return "absent", reason
+                return (STATES.get(row["state"], "unknown") if "state" in row else "absent"), reason
+        return "absent", ""
+
+    def load(self, spec: ServerSpec, ports: Ports, seconds: float) -> Failure | None:
+        """Load the model and wait for the answer."""
+        try:
+            reply = self._control(spec, ports, f"models/{spec.model}/load", seconds)
+        except NoAnswer as error:
+            # A timeout does not end the load, and a server that died is noticed by its process.
+            return None if error.timed_out else Failure("load_unanswered", str(error))
+        return None if reply.status == 200 else load_failure(spec, reply)
+
+    def unload(self, spec: ServerSpec, ports: Ports, seconds: float) -> Failure | None:
+        """Ask for the model to be unloaded."""
+        try:
+            reply = self._control(spec, ports, f"models/{spec.model}/unload", seconds)
+        except NoAnswer as error:
+            return Failure("unload_unanswered", str(error))
+        return None if reply.status == 200 else Failure("unload_failed", reply.error)
+
+    def _control(self, spec: ServerSpec, ports: Ports, path: str, seconds: float) -> Reply:
+        headers = {HEADER: read_secret(spec.folder), "Content-Type": "application/json"}
+        return call("POST", ports.http, f"/v2/repository/{path}", seconds, {}, headers)
+
+    def probe(self, spec: ServerSpec, ports: Ports, seconds: float) -> Failure | None:
+        """Generate one token through the path that requests take."""
+        headers = {"Content-Type": "application/json"}
+        try:
+            path = f"/v2/models/{spec.model}/generate_stream"
+            reply = call("POST", ports.http, path, seconds, probe_request(), headers)
+        except NoAnswer as error:
+            return Failure(
+                "probe_unanswered",
+                _("The model is loaded but generates nothing: %(detail)s.") % {"detail": error},
+                _("See the log of the server; a model that hangs is ended and started again."),
+            )
+        text = reply.body.decode(errors="replace")
+        if reply.status == 200 and '"error"' not in text:
+            return None
+        return Failure(
+            "probe_refused",
+            _("The model refused to generate one token: %(detail)s") % {"detail": reply.error or text[:300]},
+            _("See the log of the server."),
+        )
+
+    def drain(self, spec: ServerSpec, ports: Ports, seconds: float) -> int | None:
+        """Requests that run or wait in the model, by its own metrics."""
+        try:
+            reply = call("GET", ports.metrics, "/metrics", seconds)
+        except NoAnswer:
+            return None
+        values = IN_FLIGHT.findall(reply.body.decode(errors="replace"))
+        return int(sum(float(value) for value in values)) if reply.status == 200 and values else None
+
+    def stop(self, identity: Identity, force: bool) -> None:
+        """SIGTERM to the server, or SIGKILL to its whole group."""
+        if force:
+            processes.kill_group(identity)
+        else:
+            processes.terminate(identity)
+
+    def gone(self, identity: Identity) -> bool:
+        """Whether nothing of the server runs any more."""
+        return not processes.group_members(identity)
+
+    def model_process_runs(self, identity: Identity) -> bool | None:
+        """Whether the stub of the python backend runs; null where the server has started none.
+
+        Servers before 26.04 say "ready" over a dead stub, so it is looked for among the server's children.
+        """
+        children = processes.children_of(identity.pid)
+        if not children:
+            return None
+        return any(runs and name.startswith(STUB_NAME) for _pid, name, runs in children)
+
+    def cleanup(self, spec: ServerSpec) -> None:
+        """Shared memory of the instance's prefix, its repository and its secret."""
+        memory_files.remove_unmapped(arguments.shared_memory_prefix(spec.uid))
+        repository.remove(spec.folder / "repository")
+        (spec.folder / "secret").unlink(missing_ok=True)
+
+
+def probe_request() -> dict[str, Any]:
+    """One token, with every input that has a default."""
+    defaults: Mapping[str, Any] = {
+        tensor.name: (list(tensor.default) or [""]) if isinstance(tensor.default, tuple) else tensor.default
+        for tensor in repository.INPUTS
+        if tensor.default is not None
+    }
+    return {**defaults, "text_input": PROBE_PROMPT, "max_tokens": 1, "stream": True}
+
+
+def load_failure(spec: ServerSpec, reply: Reply) -> Failure:
+    """What a refused load means. A 500 says nothing; the log has the reason."""
+    detail = reply.error
+    prefix = f"load failed for model '{spec.model}': version 1 is at UNAVAILABLE state: "
+    detail = detail.removeprefix(prefix).removeprefix("Internal: ").strip().rstrip(";").strip()
+    first = detail.splitlines()[0] if detail else _("it gave no reason")
+    return Failure(
+        "load_failed",
+        _("Triton could not load the model: %(detail)s") % {"detail": first},
+        _("Read the log of this server below; correct what it names, then deploy again."),
+    )
+
+
+def ensure_secret(folder: Path) -> str:
+    """The secret of an instance's restricted API, made at the first start; the file is for its owner only."""
+    path = folder / "secret"
+    if path.is_file():
+        return path.read_text(encoding="ascii").strip()
+    made = ids.secret()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as handle:
+        handle.write(made)
+    return made
+
+
+def read_secret(folder: Path) -> str:
+    """The secret, or an empty text once the instance was cleared away."""
+    try:
+        return (folder / "secret").read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
