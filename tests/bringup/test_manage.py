@@ -32,7 +32,7 @@ def test_lines_are_said_and_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_command_error_is_the_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import sys; print('working'); sys.exit('CommandError: No such deployment: demo.')"
-    with pytest.raises(Problem, match="apply failed: CommandError: No such deployment: demo."):
+    with pytest.raises(Problem, match="apply failed: CommandError: No such deployment: demo"):
         command(tmp_path, script, monkeypatch)
 
 
