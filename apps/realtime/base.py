@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypeVar, cast
 from asgiref.sync import ThreadSensitiveContext
 from channels.auth import get_user
 from channels.consumer import get_handler_name
-from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
@@ -24,7 +23,7 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from apps.core.exceptions import InflightError
-from apps.realtime import canary, topics
+from apps.realtime import canary, tasks, topics
 from apps.realtime.groups import user_group
 from apps.realtime.layer import require_redis
 from apps.realtime.outbox import Outbox, TooSlow
@@ -99,8 +98,7 @@ class BaseConsumer(AsyncWebsocketConsumer):
         self, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
     ) -> Result:
         """Result of a synchronous function that uses the database, from this socket's own thread."""
-        # It also closes connections that are too old or broken, before and after.
-        return await database_sync_to_async(function)(*args, **kwargs)
+        return await tasks.in_db_thread(function, *args, **kwargs)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that waits. Its errors are told to the browser and logged; the socket goes on."""
@@ -264,11 +262,9 @@ class BaseConsumer(AsyncWebsocketConsumer):
     async def _end_tasks(self) -> None:
         # asgiref refuses database calls of tasks that outlive the socket's thread.
         while self._tasks:
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._tasks.difference_update(tasks)
+            ended = list(self._tasks)
+            await tasks.end(ended)
+            self._tasks.difference_update(ended)
 
 
 def live_unavailable() -> InflightError:

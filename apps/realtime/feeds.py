@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import InflightError, NotAllowed
-from apps.realtime import pool, snapshots, topics
+from apps.realtime import pool, snapshots, tasks, topics
 from apps.realtime.groups import group_of
 from apps.realtime.logtail import LogTail
 from apps.realtime.schema import LogLines, Samples, Snapshot
@@ -43,8 +43,7 @@ class Feed:
     async def stop(self) -> None:
         """End the feed and leave the group."""
         if self.task is not None:
-            self.task.cancel()
-            await asyncio.gather(self.task, return_exceptions=True)
+            await tasks.end([self.task])
         await self.leave()
 
     async def join(self) -> None:
