@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -14,24 +13,9 @@ from apps.accounts.services import create_token
 from apps.core import clock
 from apps.core.models import AuditEntry
 from tests.people import client_of, person
+from tests.specs.api import refused, send
 
 pytestmark = pytest.mark.django_db
-SHAPE = {"code", "message", "field", "remedy", "facts", "findings"}
-
-
-def send(client: Client, method: str, path: str, body: Any = None, **headers: str) -> Any:
-    content = b"" if body is None else json.dumps(body).encode()
-    return client.generic(method, f"/api/v1{path}", content, content_type="application/json", headers=headers)
-
-
-def refused(response: Any, status: int, code: str, field: str = "") -> dict[str, Any]:
-    body = response.json()
-    assert response.status_code == status, body
-    assert set(body) == SHAPE
-    assert body["code"] == code
-    assert body["field"] == field
-    assert body["message"]
-    return dict(body)
 
 
 def test_anonymous_is_told_to_authenticate() -> None:
@@ -133,7 +117,13 @@ def test_text_that_is_no_json() -> None:
 
 @pytest.mark.parametrize(
     ("query", "field"),
-    [("limit=0", "limit"), ("limit=501", "limit"), ("offset=-1", "offset"), ("limit=x", "limit"), ("offset=9e99", "offset")],
+    [
+        ("limit=0", "limit"),
+        ("limit=501", "limit"),
+        ("offset=-1", "offset"),
+        ("limit=x", "limit"),
+        ("offset=9e99", "offset"),
+    ],
 )
 def test_pages_have_bounds(query: str, field: str) -> None:
     response = send(client_of(person("viewer")), "GET", f"/audit?{query}")

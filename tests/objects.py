@@ -1,0 +1,136 @@
+"""Real objects for tests: a small GGUF file, and rows made by the services or by hand where workers would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from django.conf import settings
+
+from apps.engines import states as engine_states
+from apps.engines.models import Build, BuildProfile, Engine
+from apps.engines.selectors import freeze
+from apps.engines.services import save_build_profile
+from apps.fleet.models import Gpu, Node
+from apps.registry.models import Checkpoint
+from apps.registry.services import register_checkpoint
+from apps.serving import states as serving_states
+from apps.serving.models import BatchingProfile, Deployment, Instance, Revision
+from apps.serving.services import save_batching_profile, save_deployment
+
+
+def gguf_file(name: str = "tiny") -> Path:
+    """A llama-shaped GGUF of a few kilobytes in this home's checkpoints."""
+    folder = Path(settings.INFLIGHT_HOME) / "checkpoints" / name
+    path = folder / "tiny.gguf"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name(name)
+    writer.add_block_count(2)
+    writer.add_context_length(2048)
+    writer.add_embedding_length(64)
+    writer.add_feed_forward_length(128)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_file_type(1)
+    writer.add_tensor("token_embd.weight", np.zeros((32, 64), dtype=np.float16))
+    writer.add_tensor("blk.0.attn_q.weight", np.zeros((64, 64), dtype=np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def checkpoint(name: str = "tiny") -> Checkpoint:
+    """A registered, inspected checkpoint."""
+    gguf_file(name)
+    return Checkpoint.objects.filter(name=name).first() or register_checkpoint("test", name, {"demo": name})
+
+
+def build_profile(name: str = "f16", **fields: Any) -> BuildProfile:
+    """A build profile of the small checkpoint."""
+    return save_build_profile("test", {"name": name, "checkpoint": checkpoint().name, **fields})
+
+
+def batching(name: str = "inflight-16", **fields: Any) -> BatchingProfile:
+    """A batching profile with the defaults."""
+    return save_batching_profile("test", {"name": name, **fields})
+
+
+def engine(profile: BuildProfile) -> Engine:
+    """A ready engine of a profile, as a worker would have made it."""
+    fingerprint = freeze(profile).fingerprint()
+    folder = Path(settings.INFLIGHT_HOME) / "engines" / fingerprint
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").write_text("{}", encoding="utf-8")
+    return Engine.objects.create(
+        state=engine_states.READY,
+        fingerprint=fingerprint,
+        checkpoint=profile.checkpoint,
+        builder=profile.builder,
+        quantization=profile.quantization,
+        path=str(folder),
+        size_bytes=12_345,
+        manifest={"files": []},
+    )
+
+
+def build(profile: BuildProfile, state: str = engine_states.QUEUED, number: int = 1, **columns: Any) -> Build:
+    """A build in any state, as workers would have left it."""
+    spec = freeze(profile)
+    return Build.objects.create(
+        state=state,
+        number=number,
+        profile=profile,
+        checkpoint=profile.checkpoint,
+        spec=spec.model_dump(mode="json"),
+        fingerprint=spec.fingerprint(),
+        **columns,
+    )
+
+
+def deployment(name: str = "demo", **fields: Any) -> Deployment:
+    """A stopped deployment, with profiles of its own unless given."""
+    fields.setdefault("build_profile", BuildProfile.objects.first() or build_profile())
+    fields.setdefault("batching", BatchingProfile.objects.first() or batching())
+    return save_deployment("test", {"name": name, **fields})
+
+
+def revision(of: Deployment, number: int = 1, state: str = serving_states.ACTIVE) -> Revision:
+    """A revision with an engine of the deployment's profile."""
+    made = Engine.objects.filter(quantization=of.build_profile.quantization).first()
+    return Revision.objects.create(
+        deployment=of,
+        number=number,
+        state=state,
+        engine=made or engine(of.build_profile),
+        batching={
+            "name": of.batching.name,
+            "strategy": of.batching.strategy,
+            "max_batch_size": of.batching.max_batch_size + number,
+            "max_queue_delay_microseconds": 0,
+            "max_seq_len": 1024,
+            "max_queue_size": 256,
+            "threads": 0,
+        },
+        placement={"device": "any"},
+    )
+
+
+def instance(
+    of: Revision, uid: str = "abc123", state: str = serving_states.SERVING, **columns: Any
+) -> Instance:
+    """An instance of a revision, as the control worker would have made it."""
+    return Instance.objects.create(deployment=of.deployment, revision=of, uid=uid, state=state, **columns)
+
+
+def node(node_id: str = "n1") -> Node:
+    """A ready node with one CPU slot."""
+    made = Node.objects.create(node_id=node_id, hostname=f"{node_id}.local", home="/home", state="ready")
+    Gpu.objects.create(node=made, index=0, device=Gpu.Device.CPU, product="CPU")
+    return made
