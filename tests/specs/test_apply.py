@@ -166,7 +166,7 @@ def test_a_refusal_while_saving_takes_the_other_profiles_back(monkeypatch: pytes
         raise InvalidInput("no", "Refused late.", field="replicas")
 
     monkeypatch.setattr("apps.serving.services.save_deployment", refuse)
-    with pytest.raises(InvalidInput, match="Deployment demo: Refused late."):
+    with pytest.raises(InvalidInput, match=r"Deployment demo: Refused late\."):
         apply()
     assert not BuildProfile.objects.exists()
     assert not BatchingProfile.objects.exists()
@@ -262,7 +262,7 @@ def test_exit_codes_and_the_acting_user() -> None:
             run("plan", *arguments)
         assert caught.value.returncode == code
         assert words in str(caught.value)
-    with pytest.raises(CommandError, match="This needs the role operator."):
+    with pytest.raises(CommandError, match=r"This needs the role operator\."):
         run("apply", "-f", _written(ALL), "--user", "viewer")
     with pytest.raises(SystemExit) as stopped:
         run("apply", "-f", file, "--user", "viewer", "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -94,7 +95,8 @@ def test_the_demo_has_defaults_for_all_it_leaves_out() -> None:
         (
             "BuildProfile",
             "{checkpoint: a, quantization: q8_0}",
-            'spec.quantization must be one of F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, not "q8_0". Did you mean Q8_0?',
+            "spec.quantization must be one of F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, "
+            'not "q8_0". Did you mean Q8_0?',
         ),
         (
             "BuildProfile",
@@ -164,8 +166,8 @@ def test_every_fault_of_every_document_is_told_with_its_line() -> None:
         + "labels: {}\nspec: {source: {demo: a}}\n"
     )
     assert findings(text) == [
-        'f.yaml, document 1 (BatchingProfile Big), line 3: metadata.name "Big" is not a name: use lower-case letters, '
-        "digits, dots, dashes and underscores; begin with a letter or digit; at most 63.",
+        'f.yaml, document 1 (BatchingProfile Big), line 3: metadata.name "Big" is not a name: use lower-case '
+        "letters, digits, dots, dashes and underscores; begin with a letter or digit; at most 63.",
         "f.yaml, document 1 (BatchingProfile Big), line 5: spec.maxBatchSize must be at least 1, not 0.",
         "f.yaml, document 1 (BatchingProfile Big), line 6: spec.maxSeqLen must be at least 64, not 1.",
         "f.yaml, document 2 (Deploymnt), line 8: apiVersion inflight/v2 is not known; write apiVersion: inflight/v1.",
@@ -230,7 +232,7 @@ def test_aliases_that_explode_are_refused_before_they_do() -> None:
     names = "abcdefgh"
     lines = ["a: &a [1,1,1,1,1,1,1,1,1]"]
     lines += [
-        f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]" for old, new in zip(names, names[1:], strict=False)
+        f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]" for old, new in itertools.pairwise(names)
     ]
     began = time.monotonic()
     with pytest.raises(InvalidInput, match="aliases that stand for too many values"):
