@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from apps.core import clock
 from apps.core.transitions import transition
 from apps.engines import dispatch, paths, states
-from apps.engines.attempts import Failure, fail_build
+from apps.engines.attempts import Failure, child_of, fail_build
 from apps.engines.models import Build, Engine
 from apps.fleet.models import Node
-from apps.fleet.processes import end_marked, mark_of
+from apps.fleet.processes import end_tree, mark_of
 from apps.fleet.selectors import local_node
 
 # Long enough for a step to remove its files, short enough that a sweep stays quick.
@@ -43,7 +43,11 @@ def _reap(here: Node | None) -> int:
     reaped = 0
     for build in expired.select_related("node", "gpu"):
         if here is not None and build.node_id == here.pk:
-            end_marked(mark_of(here.node_id, build.kind, build.pk, build.attempt), KILL_GRACE_SECONDS)
+            end_tree(
+                mark_of(here.node_id, build.kind, build.pk, build.attempt),
+                child_of(build),
+                KILL_GRACE_SECONDS,
+            )
             shutil.rmtree(paths.build_folder(build.number, build.attempt) / "work", ignore_errors=True)
         failure = Failure(
             "worker_lost",

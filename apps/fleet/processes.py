@@ -1,7 +1,7 @@
-"""Child processes that outlive their worker: who they are and how they are ended.
+"""Child processes that may outlive their worker: who they are and how they are ended.
 
 A pid alone may be somebody else's by now. A process is ours when it carries our mark in its environment, which is
-unique to each attempt; pid, create time and process group say where to look.
+unique to each attempt, or when pid and start time are those of the row; then its whole process group is ours too.
 """
 
 from __future__ import annotations
@@ -9,18 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 MARK = "INFLIGHT_ATTEMPT"
-# psutil derives create times from the boot time in whole seconds, which a clock adjustment can move by one.
-CREATE_TIME_SLACK_SECONDS = 1.5
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A child as its attempt's row names it. `created` is in seconds since the epoch."""
+    """A child as its attempt's row names it.
+
+    `created` is in seconds since boot: unlike wall time it does not move when the clock is set.
+    """
 
     pid: int
     created: float
@@ -35,60 +40,83 @@ def mark_of(node_id: str, kind: str, pk: int, attempt: int) -> str:
 def identify(pid: int) -> ProcessIdentity | None:
     """Identity of a running process, or None where there is none (a zombie counts as none)."""
     try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return ProcessIdentity(pid, process.create_time(), os.getpgid(pid))
-    except (psutil.Error, ProcessLookupError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return None
+    # After the name, which may hold anything: state, ppid, group, ..., start time as field 22 of proc(5).
+    fields = text[text.rindex(")") + 2 :].split()
+    if fields[0] in ("Z", "X"):
+        return None
+    return ProcessIdentity(pid, int(fields[19]) / TICKS_PER_SECOND, int(fields[2]))
 
 
 def is_same(identity: ProcessIdentity) -> bool:
-    """Whether the named process still runs."""
+    """Whether exactly the named process still runs."""
     found = identify(identity.pid)
-    return found is not None and abs(found.created - identity.created) <= CREATE_TIME_SLACK_SECONDS
+    return found is not None and found.created == identity.created
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Running processes with this mark, wherever they went; never this process."""
-    found = []
-    for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+def ours(mark: str, identity: ProcessIdentity | None = None) -> list[psutil.Process]:
+    """Running processes of one attempt, never this one: those with its mark, and the named child's whole group.
+
+    A process shows no environment for an instant while it execs; the group finds it then.
+    """
+    running = {process.pid: process for process in psutil.process_iter() if process.pid != os.getpid()}
+    found = {pid for pid in running if _mark_at(pid) == mark}
+    if identity is not None and is_same(identity):
+        found.add(identity.pid)
+    groups = {_group_of(pid) for pid in found} - {None, os.getpgrp()}
+    found |= {pid for pid in running if _group_of(pid) in groups}
+    return [running[pid] for pid in sorted(found) if identify(pid) is not None]
 
 
-def end_marked(mark: str, grace_seconds: float) -> list[int]:
-    """End all processes with this mark: TERM to their groups, wait, KILL, look again. Returns pids that survived."""
-    found = marked(mark)
+def end_tree(mark: str, identity: ProcessIdentity | None = None, grace_seconds: float = 2.0) -> list[int]:
+    """End all processes of an attempt: TERM to their groups, wait, KILL, look again. Returns pids that survived."""
+    found = ours(mark, identity)
     if found and grace_seconds > 0:
         _signal(found, signal.SIGTERM)
-        psutil.wait_procs(found, timeout=grace_seconds)
-        found = marked(mark)
+        _wait_gone(found, grace_seconds)
+        found = ours(mark, identity)
     for _round in range(3):
         if not found:
-            return []
+            break
         _signal(found, signal.SIGKILL)
-        psutil.wait_procs(found, timeout=1.0)
+        _wait_gone(found, 1.0)
         # A process may have forked between the look and the kill.
-        found = marked(mark)
+        found = ours(mark, identity)
     return [process.pid for process in found]
 
 
-def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
-    own_group = os.getpgrp()
-    groups = set()
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            group = os.getpgid(process.pid)
-            if group != own_group:
-                groups.add(group)
-    for group in groups:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, number)
+def _mark_at(pid: int) -> str | None:
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    wanted = MARK.encode() + b"="
+    return next(
+        (os.fsdecode(item[len(wanted) :]) for item in raw.split(b"\0") if item.startswith(wanted)), None
+    )
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _wait_gone(processes: Iterable[psutil.Process], seconds: float) -> None:
+    """Wait until none runs. Not psutil's own wait: it would reap children of ours and lose their exit codes."""
+    deadline = time.monotonic() + seconds
+    while any(identify(process.pid) is not None for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for group in {_group_of(process.pid) for process in processes}:
+        if group is not None and group != os.getpgrp():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, number)
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)

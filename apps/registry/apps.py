@@ -6,3 +6,9 @@ class RegistryConfig(AppConfig):
 
     name = "apps.registry"
     verbose_name = "Checkpoints"
+
+    def ready(self) -> None:
+        """Register the live topic."""
+        from apps.registry import topics
+
+        topics.register()

@@ -1,0 +1,163 @@
+"""The llamacpp builder: a GGUF checkpoint re-quantised, verified by loading it, published by content."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from django.conf import settings
+
+from apps.core.exceptions import Finding, InfrastructureError
+from apps.engines.attempts import Artefact
+from apps.engines.domain.build_spec import BuildSpec, check_spec
+from workers.builders.base import BuildContext, Step
+
+MODEL = "model.gguf"
+STEPS = "workers.builders.llamacpp_steps"
+# Measured on two cores of a 2020s server, in bytes/s; they only weigh the stages against each other.
+HASH_RATE = 500e6
+CONVERT_RATE = 120e6
+LOAD_RATE = 400e6
+# A stage that takes this much longer than expected hangs.
+SLOWEST = 100
+MIN_DEADLINE_SECONDS = 600.0
+# Handed on to steps from the worker's own environment; nothing else of it is theirs to see.
+PASSED_ON = ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPYCACHEPREFIX")
+
+
+class LlamaCppBuilder:
+    """See the module docstring; the seam's contract is in base.py."""
+
+    name = "llamacpp"
+
+    def check(self, spec: BuildSpec, context: BuildContext) -> list[Finding]:
+        """Settings, the serving environment, and the checkpoint's file."""
+        found = check_spec(spec.builder, spec.quantization, spec.options)
+        if not os.access(context.serving_python, os.X_OK):
+            found.append(
+                Finding(
+                    "serving_environment_missing",
+                    "error",
+                    f"The serving environment's Python is not at {context.serving_python}.",
+                    "INFLIGHT_SERVING_PYTHON",
+                    "Run make up, which sets it up again.",
+                )
+            )
+        if not Path(spec.path).is_file():
+            found.append(
+                Finding(
+                    "checkpoint_missing",
+                    "error",
+                    f"The checkpoint's file {spec.path} is gone.",
+                    "checkpoint",
+                    "Put it back and inspect the checkpoint again.",
+                )
+            )
+        return found
+
+    def plan(self, spec: BuildSpec, context: BuildContext) -> list[Step]:
+        """inspect -> convert -> verify -> publish."""
+        artefact = context.work / "engine"
+        model = artefact / MODEL
+        read = _size_of(Path(spec.path))
+        written = context.engine_bytes or read
+        source, kind = ("--source", spec.path), ("--type", spec.quantization)
+        place = ("--engines", str(context.engines), "--fingerprint", context.fingerprint)
+        identity = json.dumps(spec.source, sort_keys=True)
+        return [
+            self._step(
+                context,
+                "inspect",
+                "Inspect the checkpoint",
+                ("inspect_source", *source, "--identity", identity, *kind, "--work", str(context.work)),
+                read / HASH_RATE,
+            ),
+            self._step(
+                context,
+                "convert",
+                f"Convert to {spec.quantization}",
+                ("convert", *source, "--target", str(model), *kind),
+                written / CONVERT_RATE,
+                (model,),
+            ),
+            self._step(
+                context,
+                "verify",
+                "Load it and generate",
+                ("verify", "--model", str(model), "--threads", str(context.node.get("cores") or 1)),
+                1 + written / LOAD_RATE,
+            ),
+            self._step(
+                context,
+                "publish",
+                "Publish",
+                ("publish", "--artefact", str(artefact), "--plan", str(context.plan_file), *place),
+                written / HASH_RATE,
+                (context.engines / context.fingerprint / "manifest.json",),
+            ),
+        ]
+
+    def collect(self, context: BuildContext) -> Artefact:
+        """The published folder with its manifest."""
+        place = context.engines / context.fingerprint
+        try:
+            manifest = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
+            size = sum(int(file["size_bytes"]) for file in manifest["files"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InfrastructureError(
+                "engine_missing",
+                f"The engine that was just published is not whole: {error}.",
+                remedy="Try again; look for something else that removes files under engines/.",
+            ) from error
+        return Artefact(str(place), size, manifest)
+
+    def _step(
+        self,
+        context: BuildContext,
+        name: str,
+        title: str,
+        command: tuple[str, ...],
+        seconds: float,
+        outputs: tuple[Path, ...] = (),
+    ) -> Step:
+        program, *arguments = command
+        # -P: nothing of the working folder is imported by chance. -u: the log is live.
+        argv = (str(context.serving_python), "-P", "-u", "-m", f"{STEPS}.{program}", *arguments)
+        return Step(
+            name=name,
+            title=title,
+            argv=argv,
+            cwd=context.folder,
+            outputs=outputs,
+            expected_seconds=0.3 + seconds,
+            deadline_seconds=max(MIN_DEADLINE_SECONDS, SLOWEST * seconds),
+            env=_environment(context),
+        )
+
+
+def _environment(context: BuildContext) -> dict[str, str]:
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {
+        **passed,
+        "PATH": os.defpath,
+        "HOME": str(context.folder),
+        "TMPDIR": str(context.work),
+        "PYTHONPATH": str(context.checkout),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Quantising is memory-bound; more threads only take the processor from what serves.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def serving_python() -> Path:
+    """Python of the serving environment, as the settings name it."""
+    return Path(settings.INFLIGHT_SERVING_PYTHON)

@@ -1,0 +1,67 @@
+"""Celery tasks. Each is a wake-up with row ids: the rows say what to do, and a task that comes twice does nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from celery import shared_task
+from django.conf import settings
+from django.db import DatabaseError
+from redis.exceptions import RedisError
+
+import workers.node  # noqa: F401 - connects to the worker's signals
+from apps.engines import sweep as engines_sweep
+from apps.fleet import services as fleet
+from apps.fleet import sweep as fleet_sweep
+from apps.registry import sweep as registry_sweep
+from apps.serving import sweep as serving_sweep
+from workers import build_run
+from workers.reconcile import reconcile_node
+
+log = logging.getLogger(__name__)
+# The supervisor's own deadlines come first, then the soft limit, and the hard one last: it would end the Python
+# process alone, and PDEATHSIG its children.
+SOFT_SECONDS = 25 * 3600
+HARD_SECONDS = SOFT_SECONDS + 300
+
+
+@shared_task(name="workers.run_build", acks_late=False, soft_time_limit=SOFT_SECONDS, time_limit=HARD_SECONDS)
+def run_build(build_id: int) -> None:
+    """Claim a queued build and run it."""
+    build_run.run_build(build_id, f"gpu worker {settings.INFLIGHT_NODE_ID}")
+
+
+@shared_task(name="workers.sweep")
+def sweep() -> None:
+    """Bring every app's rows up to date; one that fails does not keep the others from it."""
+    _echo()
+    for name, part in _sweeps():
+        try:
+            part()
+        except Exception:
+            log.exception("The sweep of %s failed; the next one tries again.", name)
+
+
+@shared_task(name="workers.reconcile")
+def reconcile() -> None:
+    """One tick of this node: the echo through the queue, then its servers."""
+    _echo()
+    reconcile_node()
+
+
+def _sweeps() -> list[tuple[str, Callable[[], object]]]:
+    return [
+        ("registry", registry_sweep.sweep),
+        ("fleet", fleet_sweep.sweep),
+        ("engines", engines_sweep.sweep),
+        ("serving", serving_sweep.sweep),
+    ]
+
+
+def _echo() -> None:
+    """That this runs at all shows that the worker takes tasks; Redis being gone for a moment is no reason to fail."""
+    try:
+        fleet.echo(settings.INFLIGHT_NODE_ID)
+    except (RedisError, DatabaseError) as error:
+        log.warning("The echo was not written: %s", error)
