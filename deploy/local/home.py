@@ -16,7 +16,8 @@ from deploy.local.errors import Problem
 CHECKOUT = Path(__file__).resolve().parents[2]
 # sun_path of unix(7) holds 108 bytes with its closing NUL; supervisord binds `<name>.<pid>` before it links the name.
 LONGEST_SOCKET = 107 - len(".4194304")
-# Socket paths travel in URLs (redis, celery) and in supervisord's configuration, none of which quote alike.
+# The home's paths go through a shell in tritonserver (24.10 starts the python backend's stub that way), through URLs
+# (redis, celery) and supervisord's configuration, none of which quote alike.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._-]+")
 FOLDERS = ("run", "logs", "redis", "serving", "checkpoints", "engines", "builds", "instances", "cache")
 NODE_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -87,9 +88,8 @@ class Home:
         return made
 
     def sockets(self) -> Path:
-        """Folder for unix sockets: `run`, or a short private one where that path is too long or not plain."""
-        longest = len(str(self.run / "supervisor.sock").encode())
-        if longest <= LONGEST_SOCKET and PLAIN_PATH.fullmatch(str(self.run)):
+        """Folder for unix sockets: `run`, or a short private one where that path is too long."""
+        if len(str(self.run / "supervisor.sock")) <= LONGEST_SOCKET:
             return self.run
         name = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"inflight-{os.getuid()}-{name}"
@@ -122,10 +122,11 @@ class Home:
 def find_home(environ: dict[str, str], checkout: Path = CHECKOUT) -> Home:
     """The home that INFLIGHT_HOME names, or `var` in the checkout."""
     named = environ.get("INFLIGHT_HOME") or str(checkout / "var")
-    root = Path(named).expanduser()
-    if named != named.strip() or any(ord(character) < 32 for character in named):
+    root = Path(named).expanduser().absolute()
+    if not PLAIN_PATH.fullmatch(str(root.resolve())):
         raise Problem(
-            f"INFLIGHT_HOME {named!r} begins or ends with a space or holds a control character.",
+            f"The home {str(root)!r} has characters in its path other than A-Z, a-z, 0-9, `.`, `_` and `-`; "
+            "tritonserver cannot start models from there.",
             "Choose a plain path: INFLIGHT_HOME=/srv/inflight make up",
         )
     if root.exists() and not root.is_dir():

@@ -20,10 +20,20 @@ def test_home_is_var_in_the_checkout_unless_named(tmp_path: Path) -> None:
     assert find_home({"INFLIGHT_HOME": ""}).root == CHECKOUT / "var"
 
 
-@pytest.mark.parametrize("name", [" /srv/x", "/srv/x ", "/srv/a\nb"])
-def test_home_with_spaces_at_its_ends_or_line_breaks_is_refused(name: str) -> None:
-    with pytest.raises(Problem, match="INFLIGHT_HOME"):
+@pytest.mark.parametrize(
+    "name", ["/srv/x ", "/srv/a\nb", "/srv/a b", "/srv/$(id)", "/srv/a;b", "/srv/100%", "/srv/ü"]
+)
+def test_home_whose_path_would_not_survive_a_shell_is_refused(name: str) -> None:
+    with pytest.raises(Problem, match="characters in its path") as caught:
         find_home({"INFLIGHT_HOME": name})
+    assert "INFLIGHT_HOME=" in caught.value.remedy
+
+
+def test_link_to_an_odd_folder_is_seen_through(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "plain").symlink_to(tmp_path / "a b")
+    with pytest.raises(Problem, match="characters in its path"):
+        find_home({"INFLIGHT_HOME": str(tmp_path / "plain")})
 
 
 def test_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -62,9 +72,8 @@ def test_sockets_lie_in_the_home_when_the_path_is_short() -> None:
     assert home.sockets() == home.run
 
 
-@pytest.mark.parametrize("name", ["x" * 100, "with space", "per%cent", "quo'te", "ümlaut"])
-def test_sockets_of_deep_or_odd_homes_lie_in_a_private_short_folder(tmp_path: Path, name: str) -> None:
-    home = Home(tmp_path / name)
+def test_sockets_of_a_deep_home_lie_in_a_private_short_folder(tmp_path: Path) -> None:
+    home = Home(tmp_path / ("x" * 100))
     folder = home.create_sockets()
     assert folder != home.run
     assert len(str(folder / "supervisor.sock.4194304")) < 107
