@@ -1,6 +1,7 @@
 // The live socket of a page: topics that come and go, one connection for all of them.
 //
-//   import { live } from "../realtime/socket.js";
+// A page takes `live` out of this module (no import line here: collectstatic rewrites those in comments too):
+//
 //   const leave = live.subscribe("build:12", { data: (build, { rows }) => ..., problem: (error) => ... });
 //   live.subscribe("metrics:3", { samples: (list, { history }) => ... }, { since: newestSampleAt });
 //   live.subscribe("log:build:12", { log: ({ text, reset, skipped }) => ... }, { offset: 0 });
