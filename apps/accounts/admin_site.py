@@ -23,6 +23,11 @@ from apps.accounts.roles import Action, may
 RELAXED = {"script-src": ["'unsafe-eval'"]}
 
 
+def may_administer(request: HttpRequest) -> bool:
+    """Whether the navigation shows people, roles and tokens."""
+    return may(request.user, Action.ADMINISTER)
+
+
 class InflightAdminSite(UnfoldAdminSite):
     """Open to every role (each object asks for its own); `is_staff` plays no part."""
 

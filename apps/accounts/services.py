@@ -128,7 +128,45 @@ def set_roles(actor: User | str, person: User, roles: Iterable[str]) -> frozense
     return wanted
 
 
-def refuse_losing_last_administrator(person: User) -> None:
+def save_person(actor: User | str, person: User, changed: Iterable[str]) -> User:
+    """Save an account as it stands. `changed` names the fields, for the audit trail; a password is never told.
+
+    Raises NotPossibleNow where switching it off would leave nobody to administer.
+    """
+    require(actor, Action.ADMINISTER)
+    created = person.pk is None
+    fields = sorted({"password" if name.startswith("password") else name for name in changed} - {"roles"})
+    with transaction.atomic():
+        if not created and "is_active" in fields and not person.is_active:
+            refuse_losing_last_administrator(person, field="is_active")
+        person.save()
+        if created or fields:
+            verb = "user.created" if created else "user.changed"
+            audit.record(actor, verb, person, detail={"fields": fields})
+    return person
+
+
+def record_password(actor: User | str, person: User) -> None:
+    """Leave a trace of a password that somebody else set."""
+    audit.record(actor, "user.password", person)
+
+
+def delete_person(actor: User | str, person: User) -> None:
+    """Delete an account with its tokens and conversations; the audit trail keeps the name."""
+    require(actor, Action.ADMINISTER)
+    if isinstance(actor, User) and actor.pk == person.pk:
+        raise NotPossibleNow(
+            "own_account",
+            _("You cannot delete your own account."),
+            remedy=_("Let another administrator do it."),
+        )
+    with transaction.atomic():
+        refuse_losing_last_administrator(person)
+        audit.record(actor, "user.deleted", person)
+        person.delete()
+
+
+def refuse_losing_last_administrator(person: User, field: str = "roles") -> None:
     """Raise NotPossibleNow where `person` is the last one who may administer."""
     others = User.objects.filter(is_active=True).exclude(pk=person.pk)
     if others.filter(Q(is_superuser=True) | Q(groups__name=ADMINISTRATOR)).exists():
@@ -136,6 +174,6 @@ def refuse_losing_last_administrator(person: User) -> None:
     raise NotPossibleNow(
         "last_administrator",
         _("%(person)s is the last administrator.") % {"person": person.get_username()},
-        field="groups",
+        field=field,
         remedy=_("Make somebody else an administrator first."),
     )

@@ -9,8 +9,38 @@ from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 
 
-def _item(title: Any, icon: str, view: str) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": reverse_lazy(view)}
+def _item(title: Any, icon: str, view: str, permission: str | None = None) -> dict[str, Any]:
+    return {"title": title, "icon": icon, "link": reverse_lazy(view), "permission": permission}
+
+
+_PEOPLE = "apps.accounts.admin_site.may_administer"
+# The greys and the accent of static/css/tokens.css, in unfold's scale.
+_GREYS = {
+    "50": "#f5f6f8",
+    "100": "#f0f2f5",
+    "200": "#e3e7ec",
+    "300": "#cbd2da",
+    "400": "#929dac",
+    "500": "#5c6675",
+    "600": "#475162",
+    "700": "#343c48",
+    "800": "#232932",
+    "900": "#151920",
+    "950": "#0e1115",
+}
+_ACCENT = {
+    "50": "#e8effc",
+    "100": "#dbe6fb",
+    "200": "#c3d6fb",
+    "300": "#a9c5fd",
+    "400": "#86aefc",
+    "500": "#86aefc",
+    "600": "#1d55c4",
+    "700": "#17469f",
+    "800": "#163c84",
+    "900": "#182543",
+    "950": "#0c1730",
+}
 
 
 UNFOLD: dict[str, Any] = {
@@ -19,6 +49,19 @@ UNFOLD: dict[str, Any] = {
     "SITE_SUBHEADER": _("Configuration"),
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
+    "BORDER_RADIUS": "6px",
+    "COLORS": {
+        "base": _GREYS,
+        "primary": _ACCENT,
+        "font": {
+            "subtle-light": "#5c6675",
+            "subtle-dark": "#929dac",
+            "default-light": "#475162",
+            "default-dark": "#aab3c0",
+            "important-light": "#14181f",
+            "important-dark": "#e8ebf0",
+        },
+    },
     "STYLES": [lambda request: static("css/admin.css")],
     "SIDEBAR": {
         "show_search": True,
@@ -52,9 +95,9 @@ UNFOLD: dict[str, Any] = {
             {
                 "title": _("People"),
                 "items": [
-                    _item(_("Users"), "person", "admin:auth_user_changelist"),
-                    _item(_("Roles"), "group", "admin:auth_group_changelist"),
-                    _item(_("API tokens"), "key", "admin:accounts_apitoken_changelist"),
+                    _item(_("Users"), "person", "admin:auth_user_changelist", _PEOPLE),
+                    _item(_("Roles"), "group", "admin:auth_group_changelist", _PEOPLE),
+                    _item(_("API tokens"), "key", "admin:accounts_apitoken_changelist", _PEOPLE),
                 ],
             },
         ],

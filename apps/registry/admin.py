@@ -1,0 +1,122 @@
+"""Checkpoints in the admin."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.template.defaultfilters import filesizeformat
+from django.urls import reverse
+from django.utils.translation import gettext as _t
+from django.utils.translation import gettext_lazy as _
+
+from apps.accounts.object_actions import ObjectAction
+from apps.accounts.roles import Action
+from apps.accounts.service_admin import Preview, PreviewPart, ServiceAdmin
+from apps.core.exceptions import Finding
+from apps.registry import services
+from apps.registry.domain.gguf_facts import read_facts
+from apps.registry.domain.sources import locate, parse_source
+from apps.registry.forms import CheckpointForm
+from apps.registry.models import Checkpoint
+from apps.registry.selectors import allowed_roots, checkpoints_folder
+
+
+def _inspect(user: User, row: Checkpoint) -> str:
+    services.inspect_again(user, row)
+    return _t("%(name)s was inspected: %(state)s.") % {"name": row.name, "state": row.state}
+
+
+@admin.register(Checkpoint)
+class CheckpointAdmin(ServiceAdmin):
+    """Registering, pointing elsewhere and inspecting weights."""
+
+    form = CheckpointForm
+    list_display = ["name", "chip", "format", "size", "parameters", "state_since"]
+    list_filter = ["state", "format"]
+    search_fields = ["name", "path", "sentence"]
+    fixed_fields = ("name",)
+    readonly_fields = ["path_found", "format", "size", "parameters", "sha256", "context_length", "stored_as"]
+    conditional_fields = {
+        "demo": "source_kind == 'demo'",
+        "path": "source_kind == 'path'",
+        "repo": "source_kind == 'huggingface'",
+        "revision": "source_kind == 'huggingface'",
+    }
+    fieldsets = [
+        (_("Checkpoint"), {"fields": ["name", "source_kind", "demo", "path", "repo", "revision"]}),
+    ]
+    found_fieldset = (
+        _("What its headers say"),
+        {"fields": ["path_found", "format", "size", "parameters", "stored_as", "context_length", "sha256"]},
+    )
+    object_actions = (ObjectAction("inspect", _("Inspect again"), Action.CONFIGURE, _inspect),)
+
+    def get_fieldsets(self, request: Any, obj: Any = None) -> Any:
+        """What was found is shown once there is something."""
+        return [*self.fieldsets, self.found_fieldset] if obj is not None else self.fieldsets
+
+    def page_url(self, row: Checkpoint) -> str:
+        """The checkpoint's page."""
+        return reverse("registry:checkpoint", args=[row.name])
+
+    def save_through_service(self, actor: User, form: Any, row: Checkpoint | None) -> Checkpoint:
+        """Register it, or point it elsewhere."""
+        if row is None:
+            return services.register_checkpoint(actor, form.cleaned_data["name"], form.source())
+        if parse_source(form.source()).as_dict() == row.source:
+            return row
+        return services.change_source(actor, row, form.source())
+
+    def delete_through_service(self, actor: User, row: Checkpoint) -> None:
+        """Forget it; its files stay."""
+        services.delete_checkpoint(actor, row)
+
+    def preview(self, row: Checkpoint, form: Any) -> Preview:
+        """What lies at the source, read from the header."""
+        if not form.is_bound:
+            if not row.pk:
+                return Preview()
+            found = [Finding(**item) for item in row.facts.get("findings", [])]
+            return Preview((PreviewPart(_("Findings"), findings=tuple(found)),) if found else ())
+        located = locate(parse_source(form.source()), checkpoints_folder(), allowed_roots())
+        if located.form != "gguf":
+            return Preview((PreviewPart(_("Found"), rows=((_("folder"), located.path),)),))
+        facts, _header = read_facts(located.path)
+        rows = (
+            (_("file"), located.path),
+            (_("size"), filesizeformat(located.path.stat().st_size)),
+            (_("architecture"), facts.architecture or None),
+            (_("parameters"), f"{facts.params:,}".replace(",", "\u202f")),
+            (_("stored as"), facts.file_type or None),
+            (_("context length (tokens)"), facts.context_length or None),
+            (_("chat template"), _("yes") if facts.chat_template else _("none")),
+        )
+        return Preview((PreviewPart(_("Found"), rows=rows),))
+
+    @admin.display(description=_("file"))
+    def path_found(self, row: Checkpoint) -> str | None:
+        """Resolved file or folder."""
+        return row.path or None
+
+    @admin.display(description=_("size"), ordering="size_bytes")
+    def size(self, row: Checkpoint) -> str | None:
+        """Bytes for people."""
+        return filesizeformat(row.size_bytes) if row.size_bytes is not None else None
+
+    @admin.display(description=_("parameters"))
+    def parameters(self, row: Checkpoint) -> str | None:
+        """Weights stored in the file."""
+        count = row.facts.get("params")
+        return f"{count:,}".replace(",", "\u202f") if count else None
+
+    @admin.display(description=_("stored as"))
+    def stored_as(self, row: Checkpoint) -> str | None:
+        """Weight type of the file."""
+        return cast("str | None", row.facts.get("file_type"))
+
+    @admin.display(description=_("context length (tokens)"))
+    def context_length(self, row: Checkpoint) -> str | None:
+        """Longest sequence that the model was trained on."""
+        return cast("str | None", row.facts.get("context_length"))
