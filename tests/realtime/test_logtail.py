@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.realtime import logtail
@@ -102,6 +102,7 @@ def test_one_read_is_bounded(tmp_path: Path) -> None:
     assert sizes == [CHUNK, CHUNK, 5]
 
 
+@settings(deadline=None)
 @given(text=st.text(max_size=60), cuts=st.lists(st.integers(0, 240), max_size=8))
 def test_no_character_is_ever_cut(
     tmp_path_factory: pytest.TempPathFactory, text: str, cuts: list[int]

@@ -1,0 +1,49 @@
+"""The telemetry process: scraper, writer and the chores of other apps, until it is asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+
+from apps.realtime import pool
+from apps.realtime.redis_clients import close_async_client
+from apps.realtime.tasks import end
+from apps.telemetry import chores
+from apps.telemetry.scraper import Scraper
+from apps.telemetry.targets import Target, targets
+from apps.telemetry.writer import Writer
+
+log = logging.getLogger(__name__)
+
+
+async def run(stop: asyncio.Event | None = None) -> None:
+    """Run until `stop` is set (default: until SIGTERM or SIGINT)."""
+    stopped = stop or asyncio.Event()
+    if stop is None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+    scraper = Scraper(_find)
+    work = [asyncio.create_task(scraper.run()), asyncio.create_task(Writer(scraper).run())]
+    work += [asyncio.create_task(_repeat(chore)) for chore in chores.registered()]
+    log.info("Telemetry is running.")
+    try:
+        await stopped.wait()
+    finally:
+        await end(work)
+        await close_async_client()
+    log.info("Telemetry has ended.")
+
+
+async def _find() -> list[Target]:
+    return await pool.run(targets)
+
+
+async def _repeat(chore: chores.Chore) -> None:
+    while True:
+        try:
+            await pool.run(chore.function)
+        except Exception:
+            log.exception("The chore %s failed.", chore.name)
+        await asyncio.sleep(chore.seconds)
