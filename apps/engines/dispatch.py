@@ -51,17 +51,13 @@ def send(build: Build) -> bool:
             build, "waiting_for_slot", _("Waits for build #%(number)s.") % {"number": other.number}, "", slot
         )
         return False
-    # Any: the stubs know names only, and a name would be refused, because queues are never made by a typo.
-    queue: Any = Queue(f"node.{slot.node.node_id}.gpu{slot.index}")
+    # The row first: the worker may have the message before this returns.
+    said: dict[str, Any] = {"reason": "", "sentence": "", "remedy": ""}
+    placed = amend(build, states=[states.QUEUED], node=slot.node, gpu=slot, dispatched_at=clock.now(), **said)
+    if not placed:
+        return False
     try:
-        current_app.send_task(
-            RUN_BUILD,
-            args=[build.pk],
-            queue=queue,
-            expires=MESSAGE_LIFE_SECONDS,
-            retry=False,
-            ignore_result=True,
-        )
+        _publish(build, slot)
     except BROKER_ERRORS as error:
         log.warning("Build #%d could not be sent: %s", build.number, error)
         _explain(
@@ -72,17 +68,15 @@ def send(build: Build) -> bool:
             slot,
         )
         return False
-    amend(
-        build,
-        states=[states.QUEUED],
-        node=slot.node,
-        gpu=slot,
-        dispatched_at=clock.now(),
-        reason="",
-        sentence="",
-        remedy="",
-    )
     return True
+
+
+def _publish(build: Build, slot: Gpu) -> None:
+    # Any: the stubs know names only, and a name would be refused, because queues are never made by a typo.
+    queue: Any = Queue(f"node.{slot.node.node_id}.gpu{slot.index}")
+    current_app.send_task(
+        RUN_BUILD, args=[build.pk], queue=queue, expires=MESSAGE_LIFE_SECONDS, retry=False, ignore_result=True
+    )
 
 
 def resend() -> int:

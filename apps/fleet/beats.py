@@ -7,12 +7,9 @@ takes tasks from its queue (a task writes it). Ages come from the keys' remainin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-
-import redis
-from django.conf import settings
 
 from apps.fleet.policy import BEAT_KEPT_SECONDS
+from apps.realtime.redis_clients import sync_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +20,16 @@ class Ages:
     echo: float | None
 
 
-@lru_cache(maxsize=4)
-def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)
-
-
-def client() -> redis.Redis:
-    """Connection to the database of beats and samples. Calls raise redis.RedisError where it is gone."""
-    return _client(settings.REDIS_URL)
-
-
 def write(what: str, node_id: str) -> None:
     """Write a `beat` or an `echo` of a node. Raises redis.RedisError."""
-    client().set(f"{what}:{node_id}", "1", px=BEAT_KEPT_SECONDS * 1000)
+    sync_client().set(f"{what}:{node_id}", "1", px=BEAT_KEPT_SECONDS * 1000)
 
 
 def ages(node_ids: list[str]) -> dict[str, Ages]:
     """Ages of the beats and echoes of several nodes in one round trip. Raises redis.RedisError."""
     if not node_ids:
         return {}
-    pipe = client().pipeline(transaction=False)
+    pipe = sync_client().pipeline(transaction=False)
     for node_id in node_ids:
         pipe.pttl(f"beat:{node_id}")
         pipe.pttl(f"echo:{node_id}")
