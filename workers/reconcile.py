@@ -33,8 +33,10 @@ from workers.runtimes.triton import TritonRuntime
 
 log = logging.getLogger(__name__)
 
-# All of a tick: less than the second between two of them.
-TICK_SECONDS = 0.8
+# What a tick may spend on waiting, a part of it on the servers' answers: with its statements it stays under the
+# second between two of them.
+TICK_SECONDS = 0.6
+LOOK_SECONDS = 0.3
 STRAYS_EVERY_SECONDS = 60.0
 TASK = "workers.reconcile"
 
@@ -57,21 +59,25 @@ class Reconciler:
                 return False
             deadline = time.monotonic() + TICK_SECONDS
             self._end_strays(node)
-            self._step(node, deadline)
+            rows = rows_side.instances_of(node)
+            self.stepper.look_at(rows, LOOK_SECONDS)
+            self._step(rows, deadline)
             drain = rows_side.reconcile_deployments(node)
             for row in rows_side.instances_of(node):
                 if row.pk in drain:
                     self.stepper.ask_to_drain(row)
             # What was placed or drained just now need not wait for the next second.
-            self._step(node, deadline)
+            rows = rows_side.instances_of(node)
+            self._step(rows, deadline)
+            self.deaths.watch(
+                [identity for row in rows if (identity := self.stepper.identity(row)) is not None]
+            )
             for row in rows_side.forget_old(node):
                 self.stepper.forget(row)
         return True
 
-    def _step(self, node: Node, deadline: float) -> None:
-        rows = rows_side.instances_of(node)
+    def _step(self, rows: list[Instance], deadline: float) -> None:
         self.stepper.until = deadline
-        self.stepper.look_at(rows, max(0.05, (deadline - time.monotonic()) / 2))
         for row in rows:
             try:
                 while self.stepper.step(row) and time.monotonic() < deadline:
@@ -79,7 +85,6 @@ class Reconciler:
             except Exception:
                 # One instance that cannot be looked after must not keep the others waiting.
                 log.exception("instance %s", row.uid)
-        self.deaths.watch([identity for row in rows if (identity := self.stepper.identity(row)) is not None])
 
     def _end_strays(self, node: Node) -> None:
         """End servers of this home that no row knows: their rows were deleted or restored away."""
@@ -177,6 +182,14 @@ def wake_control_worker() -> None:
 @lru_cache(maxsize=1)
 def _reconciler(pid: int) -> Reconciler:
     return Reconciler(Stepper(TritonRuntime()), wake_control_worker)
+
+
+def stop_node(
+    sentence: str, drain_seconds: float, seconds: float, say: Callable[[str], None]
+) -> list[Instance]:
+    """End every server of this node, whether a worker runs or not; returns those that are left. See stop_all."""
+    reconciler = Reconciler(Stepper(TritonRuntime()), lambda: None)
+    return reconciler.stop_all("node_stopped", sentence, drain_seconds, seconds, say)
 
 
 def reconcile_node() -> bool:

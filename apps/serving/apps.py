@@ -1,3 +1,5 @@
+from typing import Any
+
 from django.apps import AppConfig
 
 
@@ -6,3 +8,16 @@ class ServingConfig(AppConfig):
 
     name = "apps.serving"
     verbose_name = "Serving"
+
+    def ready(self) -> None:
+        """Register the live topics; go on with deployments as soon as a build that they wait for ends."""
+        from apps.core.transitions import state_changed
+        from apps.engines.models import Build
+        from apps.serving import sweep, topics
+
+        topics.register()
+
+        def receive(sender: object, instance: Any, **kwargs: object) -> None:
+            sweep.build_ended(instance)
+
+        state_changed.connect(receive, sender=Build, weak=False, dispatch_uid="serving.build_ended")

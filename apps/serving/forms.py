@@ -63,13 +63,13 @@ class DeploymentForm(ServiceForm):
     service_names = {"placement": "device"}
 
     device = forms.ChoiceField(
-        label=_("device"),
+        label=_("Device"),
         choices=[("any", _("any")), ("cpu", _("CPU")), ("gpu", _("GPU"))],
         widget=UnfoldAdminSelectWidget,
         help_text=_("Where instances run. Default any: a GPU where one is free, else a CPU slot."),
     )
     share = forms.IntegerField(
-        label=_("share of the slot (%)"),
+        label=_("Share of the slot (%)"),
         required=False,
         min_value=1,
         max_value=100,

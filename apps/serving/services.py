@@ -128,7 +128,8 @@ def _want_running(actor: User | str, deployment: Deployment, detail: dict[str, A
         **wanted,
     )
     if not moved:
-        amend(deployment, **wanted)
+        # What was said of the last try does not hold for this one.
+        amend(deployment, reason="", sentence="", remedy="", **wanted)
         audit.record(actor, "deployment.deployed", deployment, to_state=deployment.state, detail=detail)
 
 

@@ -13,6 +13,7 @@ from apps.registry import states as checkpoint_states
 from apps.registry.models import Checkpoint
 from apps.serving import preview, revisions, selectors
 from apps.serving.domain import batching as domain
+from apps.serving.domain import pbtxt
 from apps.serving.models import BatchingProfile, Deployment
 
 # Checkpoints for which the memory of a profile is worked out; the preview is no list.
@@ -36,8 +37,16 @@ def of_profile(profile: BatchingProfile) -> Preview:
     findings = preview.batching_findings(profile)
     if findings:
         parts.append(PreviewPart(_("Findings"), findings=tuple(findings)))
-    parts += _files(preview.rendered_files(profile))
+    files = preview.rendered_files(profile)
+    parts += [PreviewPart(_("Parameters that the engine reads"), rows=_parameters(files)), *_files(files)]
     return Preview(tuple(parts))
+
+
+def _parameters(files: dict[str, str]) -> tuple[tuple[Any, Any], ...]:
+    found: dict[str, str] = {}
+    for text in files.values():
+        found |= pbtxt.parameters(pbtxt.parse(text))
+    return tuple(sorted(found.items()))
 
 
 def _memory(profile: BatchingProfile) -> tuple[tuple[Any, Any], ...]:

@@ -57,6 +57,8 @@ INSTALLED_APPS = [
     "apps.chat",
     "apps.specs",
     "apps.dashboard",
+    # For its management commands; it has no models.
+    "workers",
 ]
 
 MIDDLEWARE = [
@@ -113,6 +115,7 @@ LOGOUT_REDIRECT_URL = "/sign-in/"
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
+FORMAT_MODULE_PATH = ["controlplane.formats"]
 USE_I18N = True
 USE_TZ = True
 TIME_ZONE = "UTC"

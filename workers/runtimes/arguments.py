@@ -30,6 +30,7 @@ PASSED_ON = ("TZ", "LANG", "LC_ALL", "TMPDIR")
 class Installation:
     """Where a tritonserver and what its python backend needs lie; empty text: the server's own default.
 
+    `python` is the interpreter of the serving environment, whose site-packages the models import from.
     `known_flags` are those that its `--help` lists.
     """
 
@@ -38,6 +39,7 @@ class Installation:
     libraries: str = ""
     site_packages: str = ""
     python_home: str = ""
+    python: str = ""
     known_flags: frozenset[str] = field(default=frozenset())
 
 
@@ -106,7 +108,7 @@ def compose_environment(
     """
     found = {key: inherited[key] for key in PASSED_ON if key in inherited}
     found |= {
-        "PATH": os.defpath,
+        "PATH": path_of(installation.python),
         "HOME": str(folder),
         "INFLIGHT_HOME": str(home),
         "INFLIGHT_SUPERVISED": str(home),
@@ -122,6 +124,16 @@ def compose_environment(
         "PYTHONHOME": installation.python_home,
     }
     return found | {key: value for key, value in optional.items() if value}
+
+
+def path_of(python: str) -> str:
+    """PATH of a server whose models import from the environment of this interpreter.
+
+    The stub of the python backend reads no PYTHON* variable (it starts Python isolated); it takes the first python3
+    on PATH for its own, and so finds the site-packages of that virtual environment.
+    """
+    usual = "/usr/local/bin:/usr/bin:/bin"
+    return f"{Path(python).parent}:{usual}" if python else usual
 
 
 def flags_in_help(text: str) -> frozenset[str]:

@@ -37,7 +37,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def environment_of(pid: int) -> dict[str, str] | None:
-    """A process's environment; null where it may not be read, empty for an instant while it execs."""
+    """A process's environment; null where it cannot be read, empty for an instant while it execs."""
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -55,9 +55,9 @@ def is_alive(identity: Identity) -> bool:
     """Whether exactly this process runs. A zombie does not."""
     if create_time(identity.pid) != identity.created:
         return False
-    environment = environment_of(identity.pid)
-    # Empty while it execs; pid and create time have agreed already.
-    return environment is not None and environment.get(UID_VARIABLE, identity.uid) == identity.uid
+    # Empty while it execs and unreadable while it exits; pid and create time have agreed already.
+    environment = environment_of(identity.pid) or {}
+    return environment.get(UID_VARIABLE, identity.uid) == identity.uid
 
 
 def reap(pid: int) -> int | None:

@@ -63,10 +63,16 @@ def configured() -> Installation:
         libraries=settings.INFLIGHT_TRITON_LIBS,
         site_packages=settings.INFLIGHT_SERVING_SITE_PACKAGES,
         python_home=settings.INFLIGHT_SERVING_PYTHONHOME,
+        python=_serving_python(),
     )
     stamp = os.stat(binary)
     flags = _known_flags(binary, found.libraries, stamp.st_mtime_ns, stamp.st_size)
     return dataclasses.replace(found, known_flags=flags)
+
+
+def _serving_python() -> str:
+    python = settings.INFLIGHT_SERVING_PYTHON
+    return python if python and Path(python).is_file() else ""
 
 
 @lru_cache(maxsize=8)
