@@ -27,6 +27,8 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "can": SimpleLazyObject(lambda: {a.name.lower(): a in actions_of(request) for a in Action}),
         "places": SimpleLazyObject(lambda: navigation.places(request)),
         "roles": SimpleLazyObject(lambda: sorted(roles_of(user))),
-        "running_work": SimpleLazyObject(lambda: work.running() if Action.VIEW in actions_of(request) else []),
+        "running_work": SimpleLazyObject(
+            lambda: work.running() if Action.VIEW in actions_of(request) else []
+        ),
         "live_problem": SimpleLazyObject(health.live_problem),
     }

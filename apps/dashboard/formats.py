@@ -12,7 +12,7 @@ from apps.core import clock
 
 # Narrow no-break space: between thousands, and between a figure and its unit.
 THIN = "\u202f"
-ABSENT = "–"
+ABSENT = "\u2013"
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 _COUNT_UNITS = ("", "k", "M", "B", "T")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -75,6 +75,11 @@ def megabytes(value: float | None) -> str:
         return ABSENT
     size = value / 1_000_000
     return grouped(size, 1 if size < 10 else 0)
+
+
+def gibibytes(value: float | None) -> str:
+    """Bytes as GiB without the unit, for a column whose head says GiB."""
+    return ABSENT if value is None else grouped(value / 2**30, 1)
 
 
 def percent(value: float | None, digits: int = 0) -> str:

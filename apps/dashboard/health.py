@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import redis
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
@@ -12,7 +11,7 @@ from django.http import HttpRequest, JsonResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
-from apps.fleet import beats
+from apps.realtime.redis_clients import REDIS_ERRORS, sync_client
 
 # One answer serves every page of this many seconds, so that a dead Redis does not slow each of them.
 _KEPT_SECONDS = 2.0
@@ -33,7 +32,9 @@ def readyz(request: HttpRequest) -> JsonResponse:
     checks = {"database": _database(), "redis": _redis()}
     ready = all(checks.values())
     named = {name: "ok" if good else "failed" for name, good in checks.items()}
-    return JsonResponse({"status": "ok" if ready else "failed", "checks": named}, status=200 if ready else 503)
+    return JsonResponse(
+        {"status": "ok" if ready else "failed", "checks": named}, status=200 if ready else 503
+    )
 
 
 def live_problem() -> str:
@@ -41,7 +42,9 @@ def live_problem() -> str:
     global _last  # noqa: PLW0603 - one answer for the whole process
     asked, answer = _last
     if time.monotonic() - asked > _KEPT_SECONDS or not asked:
-        answer = "" if _redis() else _("Redis does not answer, so changes do not reach this page by themselves.")
+        answer = (
+            "" if _redis() else _("Redis does not answer, so changes do not reach this page by themselves.")
+        )
         _last = (time.monotonic(), answer)
     return answer
 
@@ -50,8 +53,8 @@ def _redis() -> bool:
     if "InMemory" in settings.CHANNEL_LAYERS["default"]["BACKEND"]:
         return True
     try:
-        beats.client().ping()
-    except redis.RedisError:
+        sync_client().ping()
+    except REDIS_ERRORS:
         return False
     return True
 

@@ -15,7 +15,7 @@ from apps.dashboard.access import actions_of
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One entry of the rail. `key` is the letter after `g`; `first` says that a phone's bottom bar has room for it."""
+    """One entry of the rail. `key` is the letter after `g`; `first`: a phone's bottom bar has room for it."""
 
     name: str
     label: Promise

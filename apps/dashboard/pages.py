@@ -14,6 +14,7 @@ from typing import Concatenate, ParamSpec
 from django.contrib import messages
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -23,7 +24,7 @@ from apps.core.exceptions import InflightError, InvalidInput, NotAllowed
 from apps.dashboard.access import may
 
 P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
 
 _TITLES = {
     403: gettext_lazy("Not allowed"),
@@ -47,7 +48,7 @@ def action(needs: Action) -> Callable[[View[P]], View[P]]:
 def _guard(needs: Action, method: str | None) -> Callable[[View[P]], View[P]]:
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
-        def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if method and request.method != method:
                 return HttpResponseNotAllowed([method])
             try:
@@ -90,6 +91,11 @@ def _refresh(response: HttpResponse) -> HttpResponse:
     said = json.loads(response["HX-Trigger"])
     response["HX-Trigger"] = json.dumps({**said, "refresh": {}})
     return response
+
+
+def warn(request: HttpRequest, text: str, error: InflightError) -> None:
+    """A message for the next page: what was done, and why the rest was not."""
+    messages.error(request, f"{text} {_sentence(error.sentence, error.remedy)}")
 
 
 def refused(request: HttpRequest, error: InflightError) -> HttpResponse:

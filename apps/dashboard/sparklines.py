@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ class Tile:
     values: list[float | None] = field(default_factory=list)
 
 
-def buckets(samples: Iterable[dict[str, Any]], key: str, now: float) -> list[float | None]:
+def buckets(samples: Iterable[Mapping[str, Any]], key: str, now: float) -> list[float | None]:
     """Mean of `key` per STEP_SECONDS over the last WINDOW_SECONDS, oldest first; None where nothing was told."""
     sums: list[list[float]] = [[] for _ in range(POINTS)]
     first = int(now // STEP_SECONDS) - POINTS + 1
@@ -35,20 +35,6 @@ def buckets(samples: Iterable[dict[str, Any]], key: str, now: float) -> list[flo
         if value is not None and 0 <= index < POINTS:
             sums[index].append(float(value))
     return [sum(found) / len(found) if found else None for found in sums]
-
-
-def total(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Sum of several lines point by point; None where none of them knows."""
-    added: list[float | None] = []
-    for column in zip(*rows, strict=True):
-        known = [value for value in column if value is not None]
-        added.append(sum(known) if known else None)
-    return added
-
-
-def largest(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Greatest of several lines point by point; None where none of them knows."""
-    return [max((v for v in column if v is not None), default=None) for column in zip(*rows, strict=True)]
 
 
 def path(values: Sequence[float | None]) -> str:

@@ -58,6 +58,25 @@ KINDS: dict[str, Promise] = {
 }
 
 
+# Verbs of the audit trail that are neither a state nor a plain word already.
+VERBS: dict[str, Promise] = {
+    "cancel": _("cancel asked for"),
+    "changed": _("changed"),
+    "created": _("created"),
+    "deployed": _("deployed"),
+    "inspect": _("inspected again"),
+    "registered": _("registered"),
+    "restart": _("restart asked for"),
+    "reused": _("reused an engine"),
+    "rolled_back": _("rolled back"),
+}
+
+
+def verb_word(verb: str) -> str:
+    """The word of what was done, from the part of an audit verb after its dot."""
+    return str(VERBS.get(verb) or STATES.get(verb) or verb.replace("_", " "))
+
+
 def state_word(state: str) -> str:
     """The word of a state, or the key itself for one that has none yet."""
     return str(STATES.get(state, state))

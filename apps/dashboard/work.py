@@ -34,7 +34,9 @@ class Work:
 
 def running() -> list[Work]:
     """Running work, builds first, at most SHOWN of each. Two queries."""
-    builds = Build.objects.filter(state__in=BUILD.active).select_related("checkpoint").order_by("number")[:SHOWN]
+    builds = (
+        Build.objects.filter(state__in=BUILD.active).select_related("checkpoint").order_by("number")[:SHOWN]
+    )
     moving = Deployment.objects.filter(state__in=DEPLOYMENT.active).order_by("state_since")[:SHOWN]
     return [*map(_build, builds), *map(_deployment, moving)]
 

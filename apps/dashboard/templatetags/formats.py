@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
+from functools import wraps
 from typing import Any
 
 from django import template
@@ -15,14 +17,29 @@ from apps.dashboard import formats, words
 
 register = template.Library()
 
-register.filter("grouped", formats.grouped)
-register.filter("significant", formats.significant)
-register.filter("filesize", formats.filesize)
-register.filter("memory", formats.memory)
-register.filter("count", formats.count)
-register.filter("megabytes", formats.megabytes)
-register.filter("percent", formats.percent)
-register.filter("duration", formats.duration)
+
+def _figure(write: Callable[..., Any]) -> Callable[..., Any]:
+    """The filter of a figure: a template gives an empty text for what a row lacks, which is absent, not zero."""
+
+    @wraps(write)
+    def filtered(value: Any, *args: Any) -> Any:
+        return write(None if value == "" else value, *args)
+
+    return filtered
+
+
+for _write in (
+    formats.grouped,
+    formats.significant,
+    formats.filesize,
+    formats.memory,
+    formats.count,
+    formats.megabytes,
+    formats.gibibytes,
+    formats.percent,
+    formats.duration,
+):
+    register.filter(_write.__name__, _figure(_write))
 register.filter("state_word", words.state_word)
 register.filter("kind_word", words.kind_word)
 
@@ -30,13 +47,13 @@ register.filter("kind_word", words.kind_word)
 @register.filter
 def took(moment: datetime | None, end: datetime | None = None) -> str:
     """Length of time from `moment` to `end` (default: now)."""
-    return formats.duration(formats.since(moment, end))
+    return formats.duration(formats.since(moment or None, end or None))
 
 
 @register.filter
 def when(moment: datetime | None) -> SafeString | str:
     """Relative time with the exact one on hover; static/js/pieces/times.js keeps it fresh."""
-    if moment is None:
+    if not moment:
         return formats.ABSENT
     exact = timezone.localtime(moment)
     return format_html(

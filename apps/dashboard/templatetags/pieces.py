@@ -21,12 +21,8 @@ register = template.Library()
 @register.simple_tag
 def icon(name: str, label: str = "") -> SafeString:
     """An icon; without a label it says nothing to a screen reader."""
-    hidden = (
-        format_html('role="img" aria-label="{}"', label) if label else mark_safe('aria-hidden="true"')  # noqa: S308
-    )
-    return format_html(
-        '<svg class="icon" viewBox="0 0 16 16" {}><path d="{}"/></svg>', hidden, PATHS[name]
-    )
+    hidden = format_html('role="img" aria-label="{}"', label) if label else mark_safe('aria-hidden="true"')
+    return format_html('<svg class="icon" viewBox="0 0 16 16" {}><path d="{}"/></svg>', hidden, PATHS[name])
 
 
 @register.simple_tag
@@ -67,7 +63,11 @@ def tile(spec: sparklines.Tile) -> dict[str, Any]:
 
 @register.inclusion_tag("pieces/progress.html")
 def progress(
-    share: float | None, eta: float | None = None, rate: float | None = None, inline: bool = False, label: str = ""
+    share: float | None,
+    eta: float | None = None,
+    rate: float | None = None,
+    inline: bool = False,
+    label: str = "",
 ) -> dict[str, Any]:
     """Progress bar with rate (B/s) and ETA (s); a share of None means that nobody can tell."""
     return {
@@ -89,11 +89,15 @@ def stage_rail(stages: Iterable[Stage]) -> dict[str, Any]:
 @register.inclusion_tag("pieces/kv.html")
 def kv(rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
     """Key-value list from (key, value) or (key, value, text to copy)."""
-    return {"rows": [{"key": row[0], "value": row[1], "copy": row[2] if len(row) > 2 else ""} for row in rows]}
+    return {
+        "rows": [{"key": row[0], "value": row[1], "copy": row[2] if len(row) > 2 else ""} for row in rows]
+    }
 
 
 @register.inclusion_tag("pieces/command.html")
-def command(argv: Iterable[str] | str, title: str = "", flags: Mapping[str, str] | None = None) -> dict[str, Any]:
+def command(
+    argv: Iterable[str] | str, title: str = "", flags: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Command box with copy; `flags` explains words of it on hover."""
     import shlex
 
@@ -101,7 +105,10 @@ def command(argv: Iterable[str] | str, title: str = "", flags: Mapping[str, str]
     text = argv if isinstance(argv, str) else shlex.join(parts)
     known = flags or {}
     shown = [
-        {"text": part if isinstance(argv, str) else shlex.quote(part), "title": known.get(part.split("=")[0], "")}
+        {
+            "text": part if isinstance(argv, str) else shlex.quote(part),
+            "title": known.get(part.split("=")[0], ""),
+        }
         for part in parts
     ]
     return {"parts": shown, "text": text, "title": title}
@@ -123,7 +130,11 @@ def field(bound: BoundField, suffix: str = "") -> dict[str, Any]:
         bound.field.widget.attrs["aria-invalid"] = "true"
     if described:
         bound.field.widget.attrs["aria-describedby"] = " ".join(described)
-    return {"bound": bound, "suffix": suffix, "choices": getattr(bound.field.widget, "input_type", "") == "radio"}
+    return {
+        "bound": bound,
+        "suffix": suffix,
+        "choices": getattr(bound.field.widget, "input_type", "") == "radio",
+    }
 
 
 def _control_class(bound: BoundField) -> str:
@@ -156,13 +167,15 @@ def log_view(topic: str, url: str, tail: str, lines_before: int = 0, live: bool 
 def diff(lines: Iterable[str]) -> dict[str, Any]:
     """Unified diff with a mark in words and colour."""
     kinds = {"+": "add", "-": "del", "@": "hunk"}
-    return {"lines": [{"mark": line[:1], "text": line[1:], "kind": kinds.get(line[:1], "same")} for line in lines]}
+    return {
+        "lines": [{"mark": line[:1], "text": line[1:], "kind": kinds.get(line[:1], "same")} for line in lines]
+    }
 
 
 @register.inclusion_tag("pieces/chart.html")
-def chart(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Chart card around a figure of apps.dashboard.charts."""
-    return {"chart": spec}
+def chart(spec: Mapping[str, Any], tall: bool = False) -> dict[str, Any]:
+    """Chart card around a figure of apps.dashboard.charts; `tall` for several rows over one axis."""
+    return {"chart": spec, "tall": tall}
 
 
 @register.inclusion_tag("pieces/pages.html", takes_context=True)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
+
+from apps.dashboard.views import builds as views
 
 app_name = "engines"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", views.builds, name="builds"),
+    path("new/", views.new, name="new"),
+    path("preview/", views.preview, name="preview"),
+    path("<int:number>/", views.build, name="build"),
+    path("<int:number>/log", views.log, name="log"),
+    path("<int:number>/cancel/", views.cancel, name="cancel"),
+    path("<int:number>/retry/", views.retry, name="retry"),
+    path("<int:number>/delete-engine/", views.delete_engine, name="delete_engine"),
+]

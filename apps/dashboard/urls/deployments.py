@@ -1,8 +1,26 @@
-"""Addresses below /deployments/."""
+"""Addresses below /deployments/. No name begins with a dash, so `-/` is free for pages."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
+
+from apps.dashboard.views import deployment as one
+from apps.dashboard.views import deployments as views
 
 app_name = "serving"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", views.deployments, name="deployments"),
+    path("-/new/", views.new, name="new"),
+    path("-/preview/", views.preview, name="preview"),
+    path("<str:name>/", one.live, name="deployment"),
+    path("<str:name>/instances/", one.instances, name="instances"),
+    path("<str:name>/configuration/", one.configuration, name="configuration"),
+    path("<str:name>/access/", one.access, name="access"),
+    path("<str:name>/edit/", views.edit, name="edit"),
+    path("<str:name>/deploy/", views.deploy, name="deploy"),
+    path("<str:name>/stop/", views.stop, name="stop"),
+    path("<str:name>/delete/", views.delete, name="delete"),
+    path("<str:name>/roll-back/<int:number>/", views.roll_back, name="roll_back"),
+    path("<str:name>/instances/<str:uid>/restart/", views.restart, name="restart"),
+    path("<str:name>/instances/<str:uid>/log", one.log, name="log"),
+]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
+
+from apps.dashboard.views import fleet as views
 
 app_name = "fleet"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", views.fleet, name="fleet"),
+    path("<str:node_id>/cordon/", views.cordon, name="cordon"),
+    path("<str:node_id>/uncordon/", views.uncordon, name="uncordon"),
+]

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
+
+from apps.dashboard.views import playground as views
 
 app_name = "chat"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", views.playground, name="playground"),
+    path("new/", views.new, name="new"),
+    path("<int:pk>/", views.conversation, name="conversation"),
+    path("<int:pk>/rename/", views.rename, name="rename"),
+    path("<int:pk>/delete/", views.delete, name="delete"),
+]

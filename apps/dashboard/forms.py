@@ -1,0 +1,144 @@
+"""Forms of the pages. They shape what a person types; services decide whether it is good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from apps.engines.models import BuildProfile, Quantization
+from apps.registry.models import Checkpoint
+from apps.registry.states import READY
+from apps.serving.models import BatchingProfile
+
+_NAME = {"autocomplete": "off", "spellcheck": "false", "maxlength": "63", "class": "input mono"}
+_PATH = {"autocomplete": "off", "spellcheck": "false", "class": "input mono"}
+DEMO = "smollm2-135m"
+
+
+class CheckpointForm(forms.Form):
+    """Name and source of a checkpoint."""
+
+    template_name = ""
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=63,
+        widget=forms.TextInput(attrs=_NAME),
+        help_text=_("Lower-case letters, digits, dots, dashes and underscores. It stays as it is."),
+    )
+    kind = forms.ChoiceField(
+        label=_("Source"),
+        choices=[
+            ("path", _("A file or folder on this machine")),
+            ("huggingface", _("A Hugging Face repository, already on this machine")),
+            ("demo", _("The demo checkpoint that Inflight brings along")),
+        ],
+        initial="path",
+        widget=forms.RadioSelect,
+    )
+    path = forms.CharField(
+        label=_("Path"), required=False, max_length=1000, widget=forms.TextInput(attrs=_PATH)
+    )
+    repo = forms.CharField(
+        label=_("Repository"), required=False, max_length=200, widget=forms.TextInput(attrs=_PATH)
+    )
+    revision = forms.CharField(
+        label=_("Revision"), required=False, max_length=100, widget=forms.TextInput(attrs=_PATH)
+    )
+    demo = forms.CharField(
+        label=_("Demo checkpoint"),
+        required=False,
+        initial=DEMO,
+        max_length=63,
+        widget=forms.TextInput(attrs=_PATH),
+    )
+
+    def source(self) -> dict[str, Any]:
+        """The source as services spell it. What the form refused is left empty, for the service to name."""
+        data = {
+            key: str(self.data.get(key, "")).strip() for key in ("kind", "path", "repo", "revision", "demo")
+        }
+        if data["kind"] == "demo":
+            return {"demo": data["demo"] or DEMO}
+        if data["kind"] == "huggingface":
+            found = {"repo": data["repo"]}
+            return {"huggingface": {**found, "revision": data["revision"]} if data["revision"] else found}
+        return {"path": data["path"]}
+
+
+class BuildForm(forms.Form):
+    """An existing build profile, or a new one from a checkpoint and a weight type."""
+
+    mode = forms.ChoiceField(
+        label=_("Recipe"),
+        choices=[("new", _("New build profile")), ("profile", _("Existing build profile"))],
+        initial="new",
+        widget=forms.RadioSelect,
+    )
+    profile = forms.ModelChoiceField(
+        label=_("Build profile"),
+        queryset=BuildProfile.objects.select_related("checkpoint"),
+        required=False,
+        to_field_name="name",
+        empty_label=_("Choose a profile"),
+    )
+    checkpoint = forms.ModelChoiceField(
+        label=_("Checkpoint"),
+        queryset=Checkpoint.objects.filter(state=READY),
+        required=False,
+        to_field_name="name",
+        empty_label=_("Choose a checkpoint"),
+    )
+    quantization = forms.ChoiceField(
+        label=_("Weight type"), choices=Quantization.choices, initial=Quantization.F16, required=False
+    )
+    name = forms.CharField(
+        label=_("Name of the profile"),
+        required=False,
+        max_length=63,
+        widget=forms.TextInput(attrs=_NAME),
+        help_text=_("Left empty: the checkpoint and the type."),
+    )
+
+
+class DeploymentForm(forms.Form):
+    """What a deployment serves, how requests share it, and how often."""
+
+    name = forms.CharField(
+        label=_("Public name"),
+        max_length=63,
+        widget=forms.TextInput(attrs=_NAME),
+        help_text=_("Clients call the deployment by this name. It stays as it is."),
+    )
+    build_profile = forms.ModelChoiceField(
+        label=_("Build profile"),
+        queryset=BuildProfile.objects.select_related("checkpoint"),
+        to_field_name="name",
+        empty_label=_("Choose a profile"),
+    )
+    batching = forms.ModelChoiceField(
+        label=_("Batching profile"),
+        queryset=BatchingProfile.objects.all(),
+        to_field_name="name",
+        empty_label=_("Choose a profile"),
+        help_text=_("How requests share the engine."),
+    )
+    replicas = forms.IntegerField(label=_("Replicas"), initial=1, min_value=1, max_value=64)
+    device = forms.ChoiceField(
+        label=_("Device"),
+        choices=[("any", _("any")), ("cpu", _("CPU slot")), ("gpu", _("GPU"))],
+        initial="any",
+    )
+    deploy = forms.BooleanField(label=_("Deploy at once"), required=False, initial=True)
+
+    def values(self) -> dict[str, Any]:
+        """The columns as services spell them."""
+        data = self.cleaned_data
+        return {
+            "name": data["name"],
+            "build_profile": data["build_profile"],
+            "batching": data["batching"],
+            "replicas": data["replicas"],
+            "placement": {"device": data["device"]},
+        }

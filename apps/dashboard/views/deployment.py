@@ -1,0 +1,197 @@
+"""One deployment: live charts, instances, configuration, access. Each tab has an address of its own."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from apps.accounts.roles import Action
+from apps.core.exceptions import NotFound
+from apps.dashboard import charts, logs, samples
+from apps.dashboard.pages import page
+from apps.engines import selectors as engine_selectors
+from apps.serving import preview, revisions, selectors
+from apps.serving.models import Deployment, Instance, Revision
+from apps.serving.serialize import instance_dict
+
+REVISIONS_SHOWN = 50
+GONE_SHOWN = 20
+
+
+def _tabs(row: Deployment, current: str) -> list[dict[str, Any]]:
+    names = {
+        "deployment": _("Live"),
+        "instances": _("Instances"),
+        "configuration": _("Configuration"),
+        "access": _("Access"),
+    }
+    return [
+        {"label": label, "url": reverse(f"serving:{view}", args=[row.name]), "current": view == current}
+        for view, label in names.items()
+    ]
+
+
+def _context(row: Deployment, tab: str) -> dict[str, Any]:
+    target = selectors.target_revision(row)
+    live = list(selectors.shown_instances(row))
+    return {
+        "title": row.name,
+        "here": "deployments",
+        "row": row,
+        "tabs": _tabs(row, tab),
+        "instances": live,
+        "serving": sum(1 for instance in live if instance.state == "serving"),
+        "wanted": target.replicas if target else row.replicas,
+        "target": target,
+        "changed": _changed(row, target),
+        "running": row.desired == Deployment.Desired.RUNNING,
+        "deletable": row.state in ("stopped", "failed"),
+        "confirm_stop": {
+            "question": _("Stop %(name)s?") % {"name": row.name},
+            "text": _("New requests are refused at once, those in flight finish, then the servers exit and free "
+            "their memory."),
+        },
+        "confirm_delete": {
+            "question": _("Delete deployment %(name)s?") % {"name": row.name},
+            "text": _("Its revisions, its instances' history and the conversations with it are deleted. Engines and "
+            "profiles stay."),
+        },
+    }  # fmt: skip
+
+
+def _changed(row: Deployment, target: Revision | None) -> bool:
+    """Whether deploying now would make another revision."""
+    engine = engine_selectors.newest_engine(row.build_profile)
+    if target is None or engine is None:
+        return False
+    wanted = revisions.snapshot(row, engine)
+    return any(getattr(target, key) != value for key, value in wanted.items())
+
+
+@page(Action.VIEW)
+def live(request: HttpRequest, name: str) -> HttpResponse:
+    """Golden signals of the last minutes."""
+    row = selectors.deployment(name)
+    range_name = request.GET.get("range", charts.DEFAULT_RANGE)
+    if range_name not in charts.RANGES:
+        range_name = charts.DEFAULT_RANGE
+    found = samples.of(row.pk, charts.RANGES[range_name][0])
+    gpu = samples.on_gpu(row)
+    topic = f"metrics:{row.pk}"
+    context = {
+        **_context(row, "deployment"),
+        "charts": [
+            charts.card([panel], found, topic=topic, range_name=range_name)
+            for panel in charts.live_panels(gpu)
+        ],
+        "ranges": [{"name": key, "current": key == range_name} for key in charts.RANGES],
+    }
+    return render(request, "pages/deployment_live.html", context)
+
+
+@page(Action.VIEW)
+def instances(request: HttpRequest, name: str) -> HttpResponse:
+    """Servers of a deployment, one of them with its log."""
+    row = selectors.deployment(name)
+    context = _context(row, "instances")
+    shown = context["instances"]
+    gone = list(row.instances.filter(state="gone").select_related("revision", "node", "gpu")[:GONE_SHOWN])
+    wanted = request.GET.get("instance", "")
+    chosen = next((each for each in [*shown, *gone] if each.uid == wanted), shown[0] if shown else None)
+    context |= {
+        "gone": gone,
+        "chosen": chosen,
+        "details": {each.uid: instance_dict(each) for each in shown},
+        **(_log(chosen) if chosen else {}),
+    }
+    return render(request, "pages/deployment_instances.html", context)
+
+
+def _log(instance: Instance) -> dict[str, Any]:
+    tail = logs.tail(instance.log_path)
+    return {
+        "log": tail,
+        "topic": f"log:instance:{instance.pk}",
+        "log_url": reverse("serving:log", args=[instance.deployment.name, instance.uid]),
+        "failure": (instance.diagnosis or {}).get("diagnosis"),
+    }
+
+
+@page(Action.VIEW)
+def log(request: HttpRequest, name: str, uid: str) -> HttpResponseBase:
+    """The log of one server."""
+    instance = Instance.objects.filter(deployment__name=name, uid=uid).first()
+    if instance is None:
+        raise NotFound(
+            "instance_unknown",
+            _("%(name)s has no server %(uid)s.") % {"name": name, "uid": uid},
+            remedy=_("It may be gone; reload the page."),
+        )
+    return logs.response(request, instance.log_path, f"{name}-{uid}.log")
+
+
+@page(Action.VIEW)
+def configuration(request: HttpRequest, name: str) -> HttpResponse:
+    """The configuration, the files that Triton reads, earlier revisions and the difference to one of them."""
+    row = selectors.deployment(name)
+    history = list(
+        row.revisions.select_related("engine__checkpoint", "created_by", "deployment")[:REVISIONS_SHOWN]
+    )
+    chosen = _chosen(request, history)
+    files = preview.rendered_files(row)
+    context = {
+        **_context(row, "configuration"),
+        "files": files.items(),
+        "revisions": history,
+        "chosen": chosen,
+        "difference": _difference(chosen, files) if chosen else [],
+        "findings": preview.batching_findings(row.batching, row.build_profile.checkpoint),
+    }
+    return render(request, "pages/deployment_configuration.html", context)
+
+
+def _chosen(request: HttpRequest, history: list[Revision]) -> Revision | None:
+    wanted = request.GET.get("revision", "")
+    return next((each for each in history if str(each.number) == wanted), None)
+
+
+def _difference(revision: Revision, files: dict[str, str]) -> list[str]:
+    """Unified diff from a revision's files to those of the configuration as it stands."""
+    before = preview.rendered_files(revision)
+    lines: list[str] = []
+    for path, text in files.items():
+        found = difflib.unified_diff(before.get(path, "").splitlines(), text.splitlines(), lineterm="", n=3)
+        lines += [line for line in found if not line.startswith(("---", "+++"))]
+    return lines
+
+
+@page(Action.VIEW)
+def access(request: HttpRequest, name: str) -> HttpResponse:
+    """How to chat with the deployment."""
+    row = selectors.deployment(name)
+    question = "What is the capital of France?"
+    context = {
+        **_context(row, "access"),
+        "chat_argv": ["python", "manage.py", "chat", "--deployment", row.name, question],
+        "chat_json_argv": ["python", "manage.py", "chat", "--deployment", row.name, "--json", question],
+        "read_argv": [
+            "curl",
+            "--header",
+            "Authorization: Bearer $INFLIGHT_TOKEN",
+            f"{settings.INFLIGHT_WEB_URL}/api/v1/deployments/{row.name}",
+        ],
+        "flags": {
+            "--deployment": _("Public name of the deployment"),
+            "--json": _("Print the answer and what was measured as JSON"),
+            "--header": _("Your API token; an administrator or you make one under Settings"),
+        },
+        "endpoints": selectors.endpoints(row),
+    }
+    return render(request, "pages/deployment_access.html", context)

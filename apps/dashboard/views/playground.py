@@ -1,0 +1,134 @@
+"""Playground: conversations, and one of them beside live charts. Tokens reach the page over the chat socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from apps.accounts.roles import Action
+from apps.chat import selectors, services
+from apps.chat.models import Conversation
+from apps.chat.params import SamplingParams
+from apps.chat.serialize import turn_dict
+from apps.core.exceptions import InvalidInput
+from apps.dashboard import charts, lists, pages, samples
+from apps.dashboard.access import person
+from apps.dashboard.pages import action, page
+from apps.serving.models import Deployment
+from apps.serving.selectors import deployment as deployment_named
+from apps.serving.selectors import deployments
+from apps.serving.states import DEGRADED, READY
+
+OTHERS_SHOWN = 30
+
+
+@page(Action.CHAT)
+def playground(request: HttpRequest) -> HttpResponse:
+    """The person's conversations, and a choice of deployments to begin one with."""
+    rows = lists.search(
+        selectors.conversations(person(request)), request.GET.get("q", ""), ["title", "deployment__name"]
+    )
+    context = {
+        "title": _("Playground"),
+        "here": "playground",
+        "page": lists.page_of(request, rows),
+        "filtered": bool(request.GET.get("q")),
+        "given": request.GET,
+        "serving": deployments().filter(state__in=(READY, DEGRADED)),
+        "any_deployment": Deployment.objects.exists(),
+    }
+    return render(request, "pages/playground.html", context)
+
+
+@action(Action.CHAT)
+def new(request: HttpRequest) -> HttpResponse:
+    """Begin a conversation with a deployment."""
+    name = request.POST.get("deployment", "")
+    if not name:
+        raise InvalidInput(
+            "required",
+            _("No deployment is chosen."),
+            field="deployment",
+            remedy=_("Choose one to chat with."),
+        )
+    row = services.create_conversation(person(request), deployment_named(name))
+    return HttpResponseRedirect(reverse("chat:conversation", args=[row.pk]), status=303)
+
+
+@page(Action.CHAT)
+def conversation(request: HttpRequest, pk: int) -> HttpResponse:
+    """One conversation beside the charts of its deployment."""
+    row = selectors.conversation(person(request), pk)
+    turns = selectors.turns(row)
+    target = row.deployment
+    found = samples.of(target.pk, charts.RANGES[charts.DEFAULT_RANGE][0])
+    context = {
+        "title": row.title or _("New conversation"),
+        "here": "playground",
+        "row": row,
+        "deployment": target,
+        "turns": turns,
+        "serves": target.state in (READY, DEGRADED),
+        "mine": row.owner_id == person(request).pk,
+        "params": _params(row),
+        "chart": charts.card(
+            charts.playground_panels(samples.on_gpu(target)),
+            found,
+            topic=f"metrics:{target.pk}",
+            name="chart-playground",
+        ),
+        "state": {"conversation": row.pk, "turns": [turn_dict(turn) for turn in turns]},
+        "others": selectors.conversations(person(request))[:OTHERS_SHOWN],
+        "confirm": {
+            "question": _("Delete this conversation?"),
+            "text": _("Its questions and answers are removed; an answer that is being made is stopped."),
+        },
+    }
+    return render(request, "pages/conversation.html", context)
+
+
+# Label, least, most and step of each field.
+_LABELS = {
+    "max_tokens": (gettext_lazy("Maximum tokens"), "1", "32768", "1"),
+    "temperature": (gettext_lazy("Temperature"), "0", "5", "0.05"),
+    "top_p": (gettext_lazy("Top p"), "0.01", "1", "0.01"),
+    "top_k": (gettext_lazy("Top k"), "0", "1000000", "1"),
+    "repetition_penalty": (gettext_lazy("Repetition penalty"), "0.01", "10", "0.01"),
+    "seed": (gettext_lazy("Seed"), "0", "9007199254740991", "1"),
+}
+
+
+def _params(row: Conversation) -> list[dict[str, Any]]:
+    """Fields of the drawer: those of SamplingParams, with the engine's default as placeholder."""
+    return [
+        {
+            "name": name,
+            "label": label,
+            "min": least,
+            "max": most,
+            "step": step,
+            "value": row.params.get(name, ""),
+            "default": SamplingParams.model_fields[name].default,
+        }
+        for name, (label, least, most, step) in _LABELS.items()
+    ]
+
+
+@action(Action.CHAT)
+def rename(request: HttpRequest, pk: int) -> HttpResponse:
+    """Give a conversation another title."""
+    row = selectors.conversation(person(request), pk)
+    services.rename_conversation(person(request), row, request.POST.get("title", ""))
+    return pages.done(request, _("Renamed."), to=reverse("chat:conversation", args=[pk]), stay=False)
+
+
+@action(Action.CHAT)
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """Delete a conversation."""
+    services.delete_conversation(person(request), selectors.conversation(person(request), pk))
+    return pages.done(request, _("The conversation is deleted."), to=reverse("chat:playground"), stay=False)
