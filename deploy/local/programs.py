@@ -11,6 +11,7 @@ from pathlib import Path
 from deploy.local.errors import Problem
 from deploy.local.home import CHECKOUT, Home
 
+GROUP = "inflight"
 CELERY = ("-m", "celery", "-A", "controlplane")
 
 
@@ -121,7 +122,10 @@ def supervisor_config(plan: Plan, sockets: Path) -> str:
         "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
         "",
     ]
-    for order, program in enumerate(programs(plan)):
+    found = programs(plan)
+    # One group: supervisord ends groups one after another, a second for each, at its own end.
+    lines += [f"[group:{GROUP}]", f"programs={','.join(program.name for program in found)}", ""]
+    for order, program in enumerate(found):
         lines += _section(program, order, home)
     return "\n".join(lines)
 

@@ -19,6 +19,7 @@ from deploy.local import processes
 from deploy.local.errors import Problem
 from deploy.local.home import CHECKOUT, Home, write_atomically
 from deploy.local.processes import MARKER, Identity
+from deploy.local.programs import GROUP
 
 # Not for the supervised: make's own, and what points a Python at other packages.
 DROPPED_VARIABLES = (
@@ -138,7 +139,7 @@ class Supervisor:
 
     def _tolerating(self, method: str, name: str, fault_name: str) -> None:
         try:
-            self.call(method, name, False)
+            self.call(method, f"{GROUP}:{name}", False)
         except xmlrpc.client.Fault as fault:
             if fault_name not in fault.faultString:
                 raise Problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import socket
 import time
@@ -29,7 +30,8 @@ from deploy.local.serving_environment import ServingEnvironment
 from deploy.local.supervision import Supervisor, child_environment, orphans
 
 DEMO = "examples/demo.yaml"
-DEMO_SECONDS = 170
+# A minute and a half on two idle cores: build 30 s, verification, tritonserver's start.
+DEMO_SECONDS = 900
 WEB_SECONDS = 90
 REDIS_SECONDS = 20
 EARLY = ("web", "worker-ctl")
@@ -104,22 +106,78 @@ def _bring_up(home: Home, environ: dict[str, str], steps: Steps, wait_for_demo: 
     with steps.step("Database, static files, admin account") as step:
         port = write_environment(home, environ, serving, redis)
         children = child_environment(home, environ, venv.root)
-        slots_file = home.run / "slots"
-        prepare = ["prepare", "--slots-file", str(slots_file)]
-        manage.run(venv.python, prepare, children, home.logs / "prepare.log", step.say)
+        prepare(home, venv.python, children, step)
         node_id = environment.read(home.environment)["INFLIGHT_NODE_ID"]
-        plan = Plan(home, venv.python, node_id, port, read_slots(slots_file), redis)
+        plan = Plan(home, venv.python, node_id, port, read_slots(home.run / "slots"), redis)
     with steps.step("Processes") as step:
         start_processes(plan, children, step)
     lacks = None
     try:
-        with steps.step(f"Demo configuration: {DEMO}") as step:
-            manage.run(venv.python, ["apply", "-f", DEMO], children, home.logs / "apply.log", step.say)
-        with steps.step("Demo deployment") as step:
-            _wait_demo(venv.python, children, step, wait_for_demo)
+        _demo(home, venv.python, children, steps, wait_for_demo)
     except Problem as problem:
         lacks = problem
     return _report(plan, steps, lacks)
+
+
+def prepare(home: Home, python: Path, children: dict[str, str], step: Step) -> None:
+    """Migrate, collect static files and create the first account, unless all that they read is as it was."""
+    stamp, slots = home.run / "prepared", home.run / "slots"
+    sources = preparation_sources(home, children)
+    if sources and slots.is_file() and stamp.is_file() and stamp.read_text(encoding="ascii") == sources:
+        step.note("up to date")
+        return
+    stamp.unlink(missing_ok=True)
+    arguments = ["prepare", "--slots-file", str(slots)]
+    manage.run(python, arguments, children, home.logs / "prepare.log", step.say)
+    write_atomically(stamp, preparation_sources(home, children))
+
+
+def preparation_sources(home: Home, children: dict[str, str]) -> str:
+    """SHA-256 over what `manage.py prepare` reads, by name, size and time; empty where that cannot be known.
+
+    A database elsewhere may have changed without us; one in the home is known by its inode, and a restored one has
+    another. The device files stand for the GPUs.
+    """
+    database = home.root / "db.sqlite3"
+    if children.get("DATABASE_URL") or not database.is_file() or not (home.root / "static").is_dir():
+        return ""
+    digest = hashlib.sha256(f"{database.stat().st_ino} {CHECKOUT}".encode())
+    patterns = (
+        "apps/**/*.py",
+        "apps/*/static/**/*",
+        "static/**/*",
+        "controlplane/**/*.py",
+        "requirements/base.lock",
+    )
+    sources = [path for pattern in patterns for path in CHECKOUT.glob(pattern)]
+    for path in sorted((*sources, *Path("/dev").glob("nvidia*"))):
+        if not path.is_dir():
+            found = path.stat()
+            digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _demo(home: Home, python: Path, children: dict[str, str], steps: Steps, wait: bool) -> None:
+    """Apply the demo's documents once for each version of them: what people change or delete stays so."""
+    applied, documents = home.root / "demo-applied", packages.sha256_of(CHECKOUT / DEMO)
+    fresh = not applied.is_file() or applied.read_text(encoding="ascii").strip() != documents
+    with steps.step(f"Demo configuration: {DEMO}") as step:
+        if fresh:
+            manage.run(python, ["apply", "-f", DEMO], children, home.logs / "apply.log", step.say)
+            write_atomically(applied, documents + "\n")
+        else:
+            step.note("applied before")
+    with steps.step("Demo deployment") as step:
+        if not wait:
+            step.note("not waited for")
+            return
+        arguments = ["wait_for", "--deployment", "demo", "--if-wanted", "--timeout", str(DEMO_SECONDS)]
+
+        def show(line: str) -> None:
+            step.note(line)
+            step.update(None, line)
+
+        manage.run(python, arguments, children, home.logs / "demo.log", show)
 
 
 def ensure_redis(home: Home, environ: dict[str, str], step: Step, python: Path) -> Path | None:
@@ -134,14 +192,6 @@ def ensure_redis(home: Home, environ: dict[str, str], step: Step, python: Path) 
         )
     step.note("the one that INFLIGHT_REDIS_URL names")
     return None
-
-
-def _wait_demo(python: Path, children: dict[str, str], step: Step, wanted: bool) -> None:
-    if not wanted:
-        step.note("not waited for")
-        return
-    arguments = ["wait_for", "--deployment", "demo", "--timeout", str(DEMO_SECONDS)]
-    manage.run(python, arguments, children, Path(children["INFLIGHT_HOME"], "logs/demo.log"), step.say)
 
 
 def recover(home: Home) -> None:
@@ -274,10 +324,12 @@ def web_answers(port: int) -> bool:
 
 def _report(plan: Plan, steps: Steps, lacks: Problem | None) -> Running:
     url = environment.read(plan.home.environment)["INFLIGHT_WEB_URL"]
+    kept = plan.home.admin_password
+    password = f"; the password is in {kept}" if kept.is_file() else ""
     state = "is ready" if lacks is None else "runs, but the demo is not ready,"
     print(
         f"\nInflight {state} after {duration(steps.elapsed)}: {url}\n"
-        f"  sign in as admin; the password is in {plan.home.admin_password}\n"
+        f"  sign in as admin{password}\n"
         f"  logs are in {plan.home.logs}",
         flush=True,
     )

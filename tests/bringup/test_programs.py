@@ -36,7 +36,8 @@ def parsed(text: str, folder: Path) -> ServerOptions:
 def test_configuration_means_what_was_meant(tmp_path: Path, name: str) -> None:
     wanted = plan(tmp_path / name, slots=(0, 1))
     options = parsed(programs.supervisor_config(wanted, tmp_path), tmp_path)
-    read = {group.name: group.process_configs[0] for group in options.process_group_configs}
+    assert [group.name for group in options.process_group_configs] == [programs.GROUP]
+    read = {config.name: config for config in options.process_group_configs[0].process_configs}
     meant = programs.programs(wanted)
     assert set(read) == {program.name for program in meant}
     for program in meant:

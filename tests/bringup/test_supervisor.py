@@ -29,6 +29,8 @@ logfile={home}/logs/supervisord.log
 pidfile={home}/run/supervisord.pid
 [rpcinterface:supervisor]
 supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
+[group:inflight]
+programs=redis,web
 [program:redis]
 command={python} -S -c "import time; time.sleep(300)"
 startsecs=0
