@@ -41,12 +41,8 @@ def matching(deployment: Deployment, wanted: dict[str, Any]) -> Revision | None:
 
 
 def ensure(actor: User | str, deployment: Deployment, engine: Engine, requested_by: User | None) -> Revision:
-    """The revision of the present configuration, made pending unless it runs. Call inside a transaction.
-
-    Raises InvalidInput where the batching cannot run at all (a KV cache larger than the memory, for example).
-    """
+    """The revision of the present configuration, made pending unless it runs. Call inside a transaction."""
     wanted = snapshot(deployment, engine)
-    batching.facts(wanted["batching"])
     found = matching(deployment, wanted)
     if found is not None:
         if found.state in (states.FAILED, states.SUPERSEDED):

@@ -17,7 +17,7 @@ from apps.engines import selectors as engine_selectors
 from apps.engines import services as engine_services
 from apps.engines import states as engine_states
 from apps.engines.models import Build, Engine
-from apps.serving import inputs, revisions, selectors, states
+from apps.serving import inputs, preview, revisions, selectors, states
 from apps.serving.models import Deployment, Instance, Revision
 from apps.serving.profiles import delete_batching_profile, save_batching_profile
 
@@ -82,6 +82,7 @@ def deploy(actor: User | str, deployment: Deployment) -> Deployment:
     """
     require(actor, Action.OPERATE)
     deployment.refresh_from_db()
+    _require_room(deployment)
     engine = engine_selectors.newest_engine(deployment.build_profile)
     if engine is None:
         build = engine_services.start_build(actor, deployment.build_profile)
@@ -89,6 +90,17 @@ def deploy(actor: User | str, deployment: Deployment) -> Deployment:
         if engine is None:
             return _wait_for(actor, deployment, build)
     return start_with(actor, deployment, engine)
+
+
+def _require_room(deployment: Deployment) -> None:
+    """Refuse a batching profile whose KV cache cannot fit into this machine's memory."""
+    if deployment.placement.get("device") == "gpu":
+        return
+    found = preview.batching_findings(deployment.batching, deployment.build_profile.checkpoint)
+    errors = tuple(finding for finding in found if finding.severity == "error")
+    if errors:
+        first = errors[0]
+        raise InvalidInput(first.id, first.message, field="batching", remedy=first.remedy, findings=errors)
 
 
 def start_with(actor: User | str, deployment: Deployment, engine: Engine) -> Deployment:

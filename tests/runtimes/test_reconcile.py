@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
 
+from apps.core import clock
+from apps.core.transitions import transition
 from apps.fleet.models import GpuLease
 from apps.serving import selectors, services, states
 from apps.serving.models import Deployment, Instance
+from apps.serving.serialize import instance_dict
 from tests import objects
 from tests.support.standin import StandIn, Ticker, with_file
 from workers import instance_steps
@@ -426,3 +432,70 @@ def test_replicas_serve_side_by_side(standin: StandIn, ticker: Ticker, demo: Dep
 
 def test_home_of_the_run_is_not_the_checkout() -> None:
     assert "inflight-test-" in str(django_settings.INFLIGHT_HOME)
+
+
+def test_servers_of_a_node_that_was_lost_are_adopted_when_it_is_back(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    ticker.until_state(demo, states.READY)
+    row = only_instance()
+    transition(row, states.UNREACHABLE, actor="sweep", reason="node_lost")
+    ticker.until_state(demo, states.READY)
+    row.refresh_from_db()
+    assert (row.state, row.reason) == (states.SERVING, "")
+    assert standin.starts() == 1
+
+
+def test_a_server_that_died_while_its_node_was_lost_is_replaced(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    ticker.until_state(demo, states.READY)
+    row = only_instance()
+    transition(row, states.UNREACHABLE, actor="sweep", reason="node_lost")
+    os.kill(row.pid or 0, signal.SIGKILL)
+    ticker.until(lambda: Instance.objects.filter(state=states.SERVING).exclude(pk=row.pk).exists())
+    row.refresh_from_db()
+    assert row.reason == "crashed"
+
+
+def test_a_server_behind_our_port_that_is_not_ours_is_not_believed(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server answers at the port: it must not make the row loading."""
+    monkeypatch.setattr(instance_steps, "START_SECONDS", 0.5)
+    observe = ticker.reconciler.stepper.runtime.observe
+
+    def foreign(*args: Any) -> Any:
+        return replace(observe(*args), server_id="somebody-else")
+
+    monkeypatch.setattr(ticker.reconciler.stepper.runtime, "observe", foreign)
+    ticker.until(lambda: Instance.objects.filter(reason="start_timeout").exists())
+    assert not Instance.objects.filter(state__in=(states.LOADING, states.SERVING)).exists()
+
+
+def test_the_secret_is_in_its_file_alone(standin: StandIn, ticker: Ticker, demo: Deployment) -> None:
+    ticker.until_state(demo, states.READY)
+    row = only_instance()
+    path = Path(row.folder) / "secret"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    secret = path.read_text()
+    assert len(secret) >= 32
+    assert secret not in str(instance_dict(row))
+    assert secret not in Path(row.log_path).read_text()
+
+
+def test_history_is_kept_for_a_while_and_then_forgotten(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    standin.behave(load="refuse")
+    ticker.until_state(demo, states.FAILED)
+    row = only_instance()
+    standin.behave(load="ok")
+    services.deploy("test", demo)
+    ticker.until_state(demo, states.READY)
+    row.refresh_from_db()
+    assert row.state == states.FAILED
+    Instance.objects.filter(pk=row.pk).update(failed_at=clock.now() - timedelta(hours=2))
+    ticker.until(lambda: Instance.objects.filter(pk=row.pk, state=states.GONE).exists())
+    row.refresh_from_db()
+    assert (row.reason, row.diagnosis is not None) == ("load_failed", True)
