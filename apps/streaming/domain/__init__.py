@@ -1,0 +1,1 @@
+"""Plain Python of streams: text out of tokens, chat templates, timings."""

@@ -1,0 +1,259 @@
+"""Triton's side of a token stream, whatever carries it: tensors of a request, messages of an answer, errors.
+
+`RequestTensors` says which inputs a model declares and fills every one of them, as Triton never batches requests
+that differ in the optional inputs they carry. `MessageReader` turns messages into events and ends exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from apps.streaming import triton_errors
+from apps.streaming.domain.text_stream import StreamRules, TextStream
+from apps.streaming.token_source import (
+    AlternativeToken,
+    EndReason,
+    GenerationRequest,
+    SamplingParams,
+    StreamEnd,
+    StreamError,
+    TokenDelta,
+    TokenEvent,
+    TokenLogprob,
+)
+
+# With no number asked for; the engines' own default where they have one.
+DEFAULT_MAX_TOKENS = 256
+# Inputs that releases of the TensorRT-LLM ensemble name differently: ours -> older.
+OLDER_NAMES = {"seed": "random_seed", "min_tokens": "min_length"}
+# Their value means nothing is asked for; sent where the model declares them.
+NEUTRAL: dict[str, Any] = {
+    "bad_words": [""],
+    "stop_words": [""],
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "min_tokens": 0,
+    "end_id": -1,
+    "return_log_probs": False,
+    "num_log_probs": 0,
+    "exclude_input_in_output": True,
+    "beam_width": 1,
+    "num_return_sequences": 1,
+}
+# Only the model of this project takes these values as "nothing"; others are spared them.
+OURS_ALONE = ("end_id", "num_log_probs")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInterface:
+    """What a model declares: {input: datatype} and the names of its outputs. Datatypes as Triton's metadata."""
+
+    inputs: Mapping[str, str]
+    outputs: frozenset[str]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is the llama.cpp model of this project: it tells its finish reason and counts its tokens."""
+        return {"finish_reason", "token_count"} <= self.outputs
+
+
+def tensors(request: GenerationRequest, interface: ModelInterface) -> dict[str, Any]:
+    """{input name: value or list of values} for every declared input that has a value.
+
+    Raises UnsupportedParameter when a parameter is set that the model declares no input for.
+    """
+    explicit = _explicit(request.params)
+    values = NEUTRAL | _choice(request.params) | explicit
+    values |= {"text_input": request.prompt, "stream": True}
+    values.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        declared = name if name in interface.inputs else OLDER_NAMES.get(name, "")
+        if declared not in interface.inputs:
+            if name in explicit:
+                raise UnsupportedParameter(name)
+        elif name not in OURS_ALONE or interface.is_ours:
+            found[declared] = value
+    return found
+
+
+class UnsupportedParameter(ValueError):
+    """A parameter is asked for that the model has no input for; the argument is the input's name."""
+
+
+def _explicit(params: SamplingParams) -> dict[str, Any]:
+    """What the caller set, by input name."""
+    names = ("max_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens")
+    found: dict[str, Any] = {
+        name: getattr(params, name) for name in names if getattr(params, name) is not None
+    }
+    if params.samples:
+        chosen = _choice(params)
+        for name in ("temperature", "top_k", "top_p", "seed"):
+            if getattr(params, name) is not None:
+                found[name] = chosen[name]
+    for name, words in (("stop_words", params.stop), ("bad_words", params.bad_words)):
+        if words:
+            found[name] = list(words)
+    if params.logprobs is not None:
+        found["return_log_probs"] = True
+    if params.logprobs:
+        found["num_log_probs"] = params.logprobs
+    return found
+
+
+def _choice(params: SamplingParams) -> dict[str, Any]:
+    """TensorRT-LLM's way: top_k 1 is greedy; top_k 0 and top_p 1 draw from all tokens.
+
+    Its seed is 0 until one is sent, which would give the same "random" answer every time.
+    """
+    if not params.samples:
+        return {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "seed": params.seed or 0}
+    return {
+        "temperature": 1.0 if params.temperature is None else params.temperature,
+        "top_k": params.top_k or 0,
+        "top_p": 1.0 if params.top_p is None else params.top_p,
+        "seed": secrets.randbits(63) if params.seed is None else params.seed,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of an answer. Missing outputs are None; `final` is Triton's flag, null where none is carried."""
+
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    final: bool | None = None
+    error: str | None = None
+    code: str = ""
+
+    def text(self) -> str | None:
+        """text_output, or None when the message has none (the end of a stream that closes separately)."""
+        value = self.outputs.get("text_output")
+        return value if value is None or isinstance(value, str) else str(value)
+
+    def number(self, name: str) -> Any:
+        """A numeric output or None."""
+        return self.outputs.get(name)
+
+
+class MessageReader:
+    """Events out of messages. Feed them in order; nothing comes after the end, whatever the server still sends."""
+
+    def __init__(
+        self, request: GenerationRequest, interface: ModelInterface, rules: StreamRules | None = None
+    ) -> None:
+        if rules is None:
+            # Our model drops end tokens by id; a text filter would cut answers that talk about markers.
+            rules = StreamRules(end_markers=()) if interface.is_ours else StreamRules()
+        self._text = TextStream(rules)
+        self._counts = interface.is_ours
+        self._request = request
+        self._tokens = 0
+        self._told: dict[str, Any] = {}
+        self.ended = False
+
+    def feed(self, message: Message, at: float) -> list[TokenEvent]:
+        """The events of one message."""
+        if self.ended:
+            return []
+        if message.error is not None:
+            return self._fail(message, at)
+        events: list[TokenEvent] = []
+        text = message.text()
+        if text is not None:
+            events = self._delta(message, self._text.feed(text), at)
+        self._remember(message)
+        if message.final or self._text.ended:
+            events += self.finish(at)
+        return events
+
+    def finish(self, at: float) -> list[TokenEvent]:
+        """The end: told by a flag, by the end of the body, or by a stop string that was met here."""
+        if self.ended:
+            return []
+        self.ended = True
+        rest = self._text.flush()
+        events: list[TokenEvent] = [TokenDelta(rest, 0 if self._counts else None, at)] if rest else []
+        completion = self._told.get("completion_tokens")
+        end = StreamEnd(
+            reason=self._reason(completion),
+            at=at,
+            prompt_tokens=self._told.get("prompt_tokens"),
+            completion_tokens=completion
+            if completion is not None
+            else (self._tokens if self._counts else None),
+            cached_tokens=self._told.get("cached_tokens"),
+            queue_seconds=self._told.get("queue_seconds"),
+        )
+        return [*events, end]
+
+    def break_off(self, error: StreamError, at: float) -> list[TokenEvent]:
+        """The end by an error of the way here: a timeout, a lost connection."""
+        return self._end_with(error, at)
+
+    def _delta(self, message: Message, text: str, at: float) -> list[TokenEvent]:
+        tokens = int(message.number("token_count") or 0) if self._counts else None
+        self._tokens += tokens or 0
+        logprobs = read_logprobs(message.outputs.get("top_log_probs"))
+        if not text and not tokens and not logprobs:
+            return []
+        return [TokenDelta(text, tokens, at, logprobs)]
+
+    def _remember(self, message: Message) -> None:
+        for name in ("finish_reason", "prompt_tokens", "completion_tokens", "cached_tokens", "queue_seconds"):
+            value = message.outputs.get(name)
+            if value is not None:
+                self._told[name] = value
+
+    def _reason(self, completion: int | None) -> EndReason:
+        told = self._told.get("finish_reason")
+        if told in ("stop", "length"):
+            return "stop" if told == "stop" else "length"
+        # TensorRT-LLM's ensemble names no reason: it is the length when every token that was allowed came.
+        most = self._request.params.max_tokens or DEFAULT_MAX_TOKENS
+        return "length" if completion is not None and completion >= most and not self._text.ended else "stop"
+
+    def _fail(self, message: Message, at: float) -> list[TokenEvent]:
+        if message.code == "CANCELLED":
+            self.ended = True
+            return [StreamEnd("cancelled", at, completion_tokens=self._tokens if self._counts else None)]
+        return self._end_with(triton_errors.explain(message.code, message.error or ""), at)
+
+    def _end_with(self, error: StreamError, at: float) -> list[TokenEvent]:
+        if self.ended:
+            return []
+        self.ended = True
+        completion = self._tokens if self._counts else None
+        return [StreamEnd("error", at, completion_tokens=completion, error=error)]
+
+
+def read_logprobs(value: Any) -> tuple[TokenLogprob, ...] | None:
+    """The JSON of output top_log_probs (docs/llamacpp-model.md); None where there is none."""
+    if not value:
+        return None
+    return tuple(
+        TokenLogprob(_alternative(one), tuple(_alternative(other) for other in one.get("top_logprobs", ())))
+        for one in json.loads(value)
+    )
+
+
+def _alternative(value: Mapping[str, Any]) -> AlternativeToken:
+    return AlternativeToken(
+        value["token"], tuple(value.get("bytes") or ()), value.get("logprob"), value.get("id")
+    )
+
+
+def unsupported(error: UnsupportedParameter) -> StreamError:
+    """The error of a parameter that the model has no input for."""
+    return StreamError(
+        "unsupported_parameter",
+        _("This model has no input %(name)s.") % {"name": error.args[0]},
+        _("Leave the parameter out, or ask a deployment whose engine has it."),
+    )
