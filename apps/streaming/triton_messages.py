@@ -72,7 +72,9 @@ def tensors(request: GenerationRequest, interface: ModelInterface) -> dict[str, 
     explicit = _explicit(request.params)
     values = NEUTRAL | _choice(request.params) | explicit
     values |= {"text_input": request.prompt, "stream": True}
-    values.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
+    if not interface.is_ours:
+        # Ours takes what is left of its slot where that is less than its default; the ensemble needs a number.
+        values.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
     found: dict[str, Any] = {}
     for name, value in values.items():
         declared = name if name in interface.inputs else OLDER_NAMES.get(name, "")
