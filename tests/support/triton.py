@@ -54,7 +54,7 @@ def find_installation() -> TritonInstallation:
 
 def find_gguf() -> Path:
     """The demo checkpoint, a chat model of 135M parameters that llama.cpp loads as it is."""
-    named = os.environ.get("INFLIGHT_TEST_CHECKPOINT")
+    named = os.environ.get("INFLIGHT_DEMO_CHECKPOINT")
     for path in [Path(named)] if named else [home / CHECKPOINT for home in HOMES]:
         if path.is_file():
             return path
