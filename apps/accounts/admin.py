@@ -11,6 +11,8 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _t
 from django.utils.translation import gettext_lazy as _
@@ -41,10 +43,10 @@ class PersonAdmin(RefusalMixin, StatusAdmin, UserAdmin, ModelAdmin):  # type: ig
     list_display = ["username", "roles", "email", "is_active", "last_login"]
     list_filter = ["is_active", "groups"]
     search_fields = ["username", "first_name", "last_name", "email"]
-    readonly_fields = ["last_login", "date_joined", "is_superuser"]
+    readonly_fields = ["password_link", "last_login", "date_joined", "is_superuser"]
     filter_horizontal = ()
     fieldsets = (
-        (_("Account"), {"fields": ["username", "password", "is_active"]}),
+        (_("Account"), {"fields": ["username", "password_link", "is_active"]}),
         (_("Roles"), {"fields": ["roles", "is_superuser"]}),
         (_("Person"), {"fields": ["first_name", "last_name", "email"]}),
         (_("Dates"), {"fields": ["last_login", "date_joined"]}),
@@ -85,6 +87,13 @@ class PersonAdmin(RefusalMixin, StatusAdmin, UserAdmin, ModelAdmin):  # type: ig
         if message and "password" in str(message).lower():
             services.record_password(cast(User, request.user), cast(User, obj))
 
+    @admin.display(description=_("password"))
+    def password_link(self, row: User) -> SafeString:
+        """Way to the form that sets another password."""
+        word = _("Set another password") if row.has_usable_password() else _("Set a password")
+        url = reverse("admin:auth_user_password_change", args=[row.pk])
+        return format_html('<a class="inf-link" href="{}">{}</a>', url, word)
+
     @admin.display(description=_("roles"))
     def roles(self, row: User) -> str | None:
         """Roles in the order of what they allow."""
@@ -98,6 +107,7 @@ class RoleAdmin(ReadOnlyAdmin):
     """What each role may do. Roles are given to people on the page of the person."""
 
     list_display = ["name", "allows", "members"]
+    ordering = ["pk"]
     search_fields = ["name"]
     fields = ["name", "allows", "members"]
     readonly_fields = ["name", "allows", "members"]

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth.models import User
 from django.utils.translation import gettext_lazy as _
-from unfold.forms import UserChangeForm, UserCreationForm
+from unfold.forms import UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from apps.accounts.models import ApiToken
@@ -30,12 +30,12 @@ class RolesField(forms.MultipleChoiceField):
         kwargs.setdefault("choices", ROLE_CHOICES)
         kwargs.setdefault("widget", UnfoldAdminCheckboxSelectMultipleWidget)
         kwargs.setdefault("required", False)
-        kwargs.setdefault("label", _("roles"))
+        kwargs.setdefault("label", _("Roles"))
         kwargs.setdefault("help_text", _("Without a role an account can sign in and see nothing."))
         super().__init__(**kwargs)
 
 
-class PersonForm(RefusedForm, UserChangeForm):
+class PersonForm(RefusedForm):
     """An account with its roles; Django's permissions play no part."""
 
     service_names = {"groups": "roles"}
@@ -44,7 +44,7 @@ class PersonForm(RefusedForm, UserChangeForm):
 
     class Meta:
         model = User
-        fields = ["username", "password", "first_name", "last_name", "email", "is_active"]
+        fields = ["username", "first_name", "last_name", "email", "is_active"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

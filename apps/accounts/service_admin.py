@@ -22,6 +22,7 @@ from unfold.admin import ModelAdmin
 from apps.accounts.object_actions import ObjectActionsMixin, sentence_of
 from apps.core.audit import kind_of
 from apps.core.exceptions import Finding, InflightError, InvalidInput
+from apps.core.models import StatusModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +121,14 @@ class StatusAdmin(ObjectActionsMixin):
     ) -> HttpResponse:
         """Add the panel above the form: state, what happened, what to do, buttons."""
         if obj is not None and obj.pk:
+            buttons, page_url = self.buttons_for(request, obj), self.page_url(obj)
+            has_state = isinstance(obj, StatusModel)
             context["panel"] = {
+                "drawn": bool(buttons or page_url or has_state),
                 "row": obj,
-                "has_state": hasattr(obj, "state"),
-                "buttons": self.buttons_for(request, obj),
-                "page_url": self.page_url(obj),
+                "has_state": has_state,
+                "buttons": buttons,
+                "page_url": page_url,
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
 
@@ -256,7 +260,7 @@ class ServiceAdmin(RefusalMixin, StatusAdmin, ModelAdmin, _WithoutTransaction):
             raise PermissionDenied
         form = self.get_form(request, row, change=row is not None)(request.POST, instance=row)
         form.is_valid()
-        return HttpResponse(self._drawn(form.instance, form))
+        return HttpResponse(self._drawn(form.instance, form, _refused(form)))
 
     def render_change_form(
         self,
@@ -278,15 +282,28 @@ class ServiceAdmin(RefusalMixin, StatusAdmin, ModelAdmin, _WithoutTransaction):
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    def _drawn(self, row: Any, form: Any) -> SafeString:
+    def _drawn(self, row: Any, form: Any, refused: tuple[Finding, ...] = ()) -> SafeString:
         try:
             preview = self.preview(row, form)
+            if refused:
+                preview = Preview((PreviewPart(_("Saving would be refused"), findings=refused), *preview.parts))
         except InvalidInput as error:
             findings = error.findings or (_as_finding(error),)
             preview = Preview((PreviewPart(_("Not possible"), findings=tuple(findings)),))
         except InflightError as error:
             preview = Preview((PreviewPart(_("Not possible"), findings=(_as_finding(error),)),))
         return render_to_string("admin/inflight/preview.html", {"preview": preview})
+
+
+def _refused(form: Any) -> tuple[Finding, ...]:
+    """Errors of a form that is still being filled in: what is empty is not an error yet."""
+    return tuple(
+        Finding("invalid_value", "error", f"{form.fields[name].label}: {message}", name)
+        for name, errors in form.errors.as_data().items()
+        for error in errors
+        if error.code != "required" and name in form.fields
+        for message in error.messages
+    )
 
 
 def _with_initial(form: Any) -> Any:

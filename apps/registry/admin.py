@@ -22,6 +22,8 @@ from apps.registry.forms import CheckpointForm
 from apps.registry.models import Checkpoint
 from apps.registry.selectors import allowed_roots, checkpoints_folder
 
+SOURCE_FIELDS = ("name", "source_kind", "source_demo", "source_path", "source_repo", "source_revision")
+
 
 def _inspect(user: User, row: Checkpoint) -> str:
     services.inspect_again(user, row)
@@ -39,13 +41,13 @@ class CheckpointAdmin(ServiceAdmin):
     fixed_fields = ("name",)
     readonly_fields = ["path_found", "format", "size", "parameters", "sha256", "context_length", "stored_as"]
     conditional_fields = {
-        "demo": "source_kind == 'demo'",
-        "path": "source_kind == 'path'",
-        "repo": "source_kind == 'huggingface'",
-        "revision": "source_kind == 'huggingface'",
+        "source_demo": "source_kind == 'demo'",
+        "source_path": "source_kind == 'path'",
+        "source_repo": "source_kind == 'huggingface'",
+        "source_revision": "source_kind == 'huggingface'",
     }
     fieldsets = [
-        (_("Checkpoint"), {"fields": ["name", "source_kind", "demo", "path", "repo", "revision"]}),
+        (_("Checkpoint"), {"fields": SOURCE_FIELDS}),
     ]
     found_fieldset = (
         _("What its headers say"),
@@ -75,25 +77,29 @@ class CheckpointAdmin(ServiceAdmin):
 
     def preview(self, row: Checkpoint, form: Any) -> Preview:
         """What lies at the source, read from the header."""
-        if not form.is_bound:
-            if not row.pk:
-                return Preview()
-            found = [Finding(**item) for item in row.facts.get("findings", [])]
-            return Preview((PreviewPart(_("Findings"), findings=tuple(found)),) if found else ())
-        located = locate(parse_source(form.source()), checkpoints_folder(), allowed_roots())
+        source = form.source() if form.is_bound else self._shown_source(row, form)
+        if not any(source.values()):
+            return Preview()
+        located = locate(parse_source(source), checkpoints_folder(), allowed_roots())
         if located.form != "gguf":
             return Preview((PreviewPart(_("Found"), rows=((_("folder"), located.path),)),))
         facts, _header = read_facts(located.path)
         rows = (
             (_("file"), located.path),
             (_("size"), filesizeformat(located.path.stat().st_size)),
-            (_("architecture"), facts.architecture or None),
+            (_("architecture"), facts.architecture),
             (_("parameters"), f"{facts.params:,}".replace(",", "\u202f")),
-            (_("stored as"), facts.file_type or None),
-            (_("context length (tokens)"), facts.context_length or None),
+            (_("stored as"), facts.file_type),
+            (_("context length (tokens)"), facts.context_length),
             (_("chat template"), _("yes") if facts.chat_template else _("none")),
         )
-        return Preview((PreviewPart(_("Found"), rows=rows),))
+        known = tuple(Finding(**item) for item in row.facts.get("findings", []))
+        findings = (PreviewPart(_("Findings"), findings=known),) if known else ()
+        return Preview((PreviewPart(_("Found"), rows=rows), *findings))
+
+    def _shown_source(self, row: Checkpoint, form: Any) -> dict[str, Any]:
+        # Viewers get a form without fields.
+        return form.shown_source() if form.fields else dict(row.source)
 
     @admin.display(description=_("file"))
     def path_found(self, row: Checkpoint) -> str | None:

@@ -20,7 +20,7 @@ class CheckpointForm(ServiceForm):
     service_names = {"source": "source_kind"}
 
     source_kind = forms.ChoiceField(
-        label=_("source"),
+        label=_("Source"),
         choices=[
             (DEMO, _("Demo checkpoint")),
             (PATH, _("File or folder on the node")),
@@ -29,8 +29,8 @@ class CheckpointForm(ServiceForm):
         widget=UnfoldAdminSelectWidget,
         help_text=_("Where the weights lie. They are read where they are and never changed."),
     )
-    demo = forms.CharField(
-        label=_("demo checkpoint"),
+    source_demo = forms.CharField(
+        label=_("Demo checkpoint"),
         required=False,
         initial="smollm2-135m",
         widget=UnfoldAdminTextInputWidget,
@@ -38,8 +38,8 @@ class CheckpointForm(ServiceForm):
             "Name of a checkpoint that make up fetched. Default smollm2-135m: 135 million weights, 98 MB."
         ),
     )
-    path = forms.CharField(
-        label=_("path"),
+    source_path = forms.CharField(
+        label=_("Path"),
         required=False,
         widget=UnfoldAdminTextInputWidget,
         help_text=_(
@@ -47,14 +47,14 @@ class CheckpointForm(ServiceForm):
             "come from."
         ),
     )
-    repo = forms.CharField(
-        label=_("repository"),
+    source_repo = forms.CharField(
+        label=_("Repository"),
         required=False,
         widget=UnfoldAdminTextInputWidget,
         help_text=_("OWNER/NAME. Its files must be on the node already; nothing is fetched."),
     )
-    revision = forms.CharField(
-        label=_("revision"),
+    source_revision = forms.CharField(
+        label=_("Revision"),
         required=False,
         initial="main",
         widget=UnfoldAdminTextInputWidget,
@@ -77,18 +77,25 @@ class CheckpointForm(ServiceForm):
         for kind in (DEMO, PATH, HUB):
             if kind in source:
                 self.initial["source_kind"] = kind
-        self.initial.update({key: source[key] for key in (DEMO, PATH) if key in source})
-        self.initial.update(source.get(HUB, {}))
+        given = {**{key: source[key] for key in (DEMO, PATH) if key in source}, **source.get(HUB, {})}
+        self.initial.update({f"source_{key}": value for key, value in given.items()})
 
     def source(self) -> dict[str, Any]:
         """The source as the service takes it."""
-        data = self.cleaned_data
-        kind = data.get("source_kind", DEMO)
-        if kind == HUB:
-            hub = {"repo": data.get("repo", "")}
-            return {HUB: {**hub, "revision": data["revision"]} if data.get("revision") else hub}
-        return {kind: data.get(kind, "")}
+        kind = self.cleaned_data.get("source_kind", DEMO)
+        if kind != HUB:
+            return {kind: self._given(kind)}
+        hub = {"repo": self._given("repo"), "revision": self._given("revision")}
+        return {HUB: {key: value for key, value in hub.items() if value or key == "repo"}}
+
+    def shown_source(self) -> dict[str, Any]:
+        """The source that the form shows before anybody typed: the object's own, or the suggested one."""
+        suggested = {DEMO: str(self.fields["source_demo"].initial)}
+        return dict(self.instance.source) if self.instance.pk else suggested
+
+    def _given(self, name: str) -> str:
+        return str(self.cleaned_data.get(f"source_{name}") or "")
 
     def _form_field(self, name: str) -> str | None:
-        last = name.rsplit(".", 1)[-1]
+        last = f"source_{name.rsplit('.', 1)[-1]}"
         return last if name.startswith("source.") and last in self.fields else super()._form_field(name)

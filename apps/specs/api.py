@@ -32,7 +32,7 @@ api = InflightAPI(
     urls_namespace="api",
     auth=AUTH,
     # The validator badge would ask a server on the internet.
-    docs=Swagger({"validatorUrl": None}),
+    docs=Swagger({"validatorUrl": None, "defaultModelsExpandDepth": -1, "docExpansion": "list"}),
 )
 _FOR_PEOPLE = {"openapi-json", "openapi-view", "api-root"}
 install(api)

@@ -10,7 +10,9 @@ from django.utils.translation import gettext_lazy as _
 
 
 def _item(title: Any, icon: str, view: str, permission: str | None = None) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": reverse_lazy(view), "permission": permission}
+    item = {"title": title, "icon": icon, "link": reverse_lazy(view), "permission": permission}
+    # A page is never the one being shown here, and "/" is the beginning of every address.
+    return item if view.startswith("admin:") else {**item, "active": lambda request: False}
 
 
 _PEOPLE = "apps.accounts.admin_site.may_administer"
@@ -63,6 +65,10 @@ UNFOLD: dict[str, Any] = {
         },
     },
     "STYLES": [lambda request: static("css/admin.css")],
+    "SCRIPTS": [lambda request: static("js/admin-theme.js")],
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("icon.svg")},
+    ],
     "SIDEBAR": {
         "show_search": True,
         "navigation": [

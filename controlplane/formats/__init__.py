@@ -1,0 +1,1 @@
+"""How exact times are written: unambiguous and sortable, in the time zone of the settings."""
