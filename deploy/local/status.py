@@ -18,7 +18,8 @@ def status(home: Home) -> bool:
     identity = supervisor.identity()
     servers = [entry for entry in processes.marked(home.root) if _serves(entry.pid)]
     if identity is None:
-        kept = f"; {len(servers)} servers go on serving" if servers else ""
+        pids = ", ".join(str(server.pid) for server in servers)
+        kept = f", but tritonserver goes on serving (pid {pids})" if servers else ""
         print(f"Inflight is not running in {home.root}{kept}. Start it: make up")
         return False
     known = environment.read(home.environment)

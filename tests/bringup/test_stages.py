@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from deploy.local import cli, stages, suite
 from deploy.local.errors import Problem
 from deploy.local.home import Home
+from deploy.local.progress import Steps
 from deploy.local.stages import Counts, Result, read_report, run_stage
 from deploy.local.suite import Suite
 from tests.bringup.database_only import touches_database
@@ -115,6 +117,29 @@ def test_missing_system_packages_are_named_to_who_cannot_install_them(
     found = suite.missing_system_packages(root=False)
     assert len(found) == 2
     assert all("apt-get install -y" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"), [("", ""), ("update", "apt-get update failed"), ("install", "install")]
+)
+def test_missing_system_packages_are_installed_through_apt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, says: str
+) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text(f'#!/bin/sh\necho "$@"\n[ "$1" != "{fails or "none"}" ]\n')
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(suite, "find_browser", lambda: None)
+    monkeypatch.setattr(suite.postgres, "find_programs", lambda: Path("/usr/lib/postgresql/15/bin"))
+    log = tmp_path / "apt.log"
+    with Steps(1, out=io.StringIO()).step("x") as step:
+        if fails:
+            with pytest.raises(Problem, match=says):
+                suite.install_system_packages(step, log)
+        else:
+            suite.install_system_packages(step, log)
+    assert log.read_text().startswith("update\n")
+    assert ("chromium" in log.read_text()) is (fails != "update")
 
 
 class Item:
