@@ -59,7 +59,7 @@ TOKENS = Panel(
         Line("prompt_tokens_per_second", gettext_lazy("prompt"), "--chart-8"),
     ),
 )
-GENERATED = Panel("generated", gettext_lazy("Tokens"), gettext_lazy("generated per second"), TOKENS.lines[:1])
+GENERATED = Panel("generated", gettext_lazy("Tokens"), gettext_lazy("per second"), TOKENS.lines[:1])
 REQUESTS = Panel(
     "requests",
     gettext_lazy("Requests"),
@@ -194,12 +194,16 @@ def _legend(panels: Sequence[Panel], found: list[Row]) -> list[dict[str, Any]]:
     last: Row = found[-1] if found else [None] * (len(lines) + 1)
     return [
         {
-            "name": f"{panel.title} {line.name}" if len(panels) > 1 else line.name,
+            "name": _label(panel, line) if len(panels) > 1 else line.name,
             "color": line.color,
             "last": formats.significant(last[index + 1]),
         }
         for index, (panel, line) in enumerate(lines)
     ]
+
+
+def _label(panel: Panel, line: Line) -> str:
+    return f"{panel.title} {line.name}" if len(panel.lines) > 1 else f"{panel.title} {panel.unit}"
 
 
 def _figure(panels: Sequence[Panel]) -> dict[str, Any]:

@@ -181,16 +181,11 @@ def access(request: HttpRequest, name: str) -> HttpResponse:
         **_context(row, "access"),
         "chat_argv": ["python", "manage.py", "chat", "--deployment", row.name, question],
         "chat_json_argv": ["python", "manage.py", "chat", "--deployment", row.name, "--json", question],
-        "read_argv": [
-            "curl",
-            "--header",
-            "Authorization: Bearer $INFLIGHT_TOKEN",
-            f"{settings.INFLIGHT_WEB_URL}/api/v1/deployments/{row.name}",
-        ],
+        "read_command": 'curl --header "Authorization: Bearer $INFLIGHT_TOKEN" '
+        f"{settings.INFLIGHT_WEB_URL}/api/v1/deployments/{row.name}",
         "flags": {
             "--deployment": _("Public name of the deployment"),
             "--json": _("Print the answer and what was measured as JSON"),
-            "--header": _("Your API token; an administrator or you make one under Settings"),
         },
         "endpoints": selectors.endpoints(row),
     }

@@ -32,7 +32,7 @@ def deployments(request: HttpRequest) -> HttpResponse:
     rows = lists.search(
         rows, request.GET.get("q", ""), ["name", "build_profile__name", "build_profile__checkpoint__name"]
     )
-    rows = rows.annotate(serving=Count("instances", filter=Q(instances__state=SERVING)))
+    rows = rows.annotate(serving=Count("instances", filter=Q(instances__state=SERVING))).order_by("name")
     shown = lists.page_of(request, rows)
     now = time.time()
     running = [row.pk for row in shown if row.state in overview.RUNNING]

@@ -1,0 +1,206 @@
+"""Every page and every action by role. A new address without a line here fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from apps.accounts.roles import ADMINISTRATOR, CODE_AUTHOR, OPERATOR, VIEWER
+from tests import people
+from tests.pages.conftest import World, conversation_of
+
+SignIn = Callable[..., Client]
+EVERYBODY = {VIEWER, OPERATOR, ADMINISTRATOR, CODE_AUTHOR}
+OPERATORS = {OPERATOR, ADMINISTRATOR}
+DEMO, ABC = ("demo",), ("demo", "abc123")
+
+# Name of the address -> (arguments, roles that may open it).
+PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
+    "dashboard:overview": ((), EVERYBODY),
+    "dashboard:work": ((), EVERYBODY),
+    "registry:checkpoints": ((), EVERYBODY),
+    "registry:new": ((), OPERATORS),
+    "registry:checkpoint": (("tiny",), EVERYBODY),
+    "engines:builds": ((), EVERYBODY),
+    "engines:new": ((), OPERATORS),
+    "engines:preview": ((), OPERATORS),
+    "engines:build": ((7,), EVERYBODY),
+    "engines:log": ((7,), EVERYBODY),
+    "serving:deployments": ((), EVERYBODY),
+    "serving:new": ((), OPERATORS),
+    "serving:preview": ((), OPERATORS),
+    "serving:deployment": (DEMO, EVERYBODY),
+    "serving:instances": (DEMO, EVERYBODY),
+    "serving:configuration": (DEMO, EVERYBODY),
+    "serving:access": (DEMO, EVERYBODY),
+    "serving:edit": (DEMO, OPERATORS),
+    "serving:log": (ABC, EVERYBODY),
+    "fleet:fleet": ((), EVERYBODY),
+    "chat:playground": ((), OPERATORS),
+}
+ACTIONS: dict[str, tuple[object, ...]] = {
+    "registry:check": (),
+    "registry:inspect": ("tiny",),
+    "registry:delete": ("tiny",),
+    "engines:cancel": (7,),
+    "engines:retry": (7,),
+    "engines:delete_engine": (7,),
+    "serving:deploy": DEMO,
+    "serving:stop": DEMO,
+    "serving:delete": DEMO,
+    "serving:roll_back": ("demo", 1),
+    "serving:restart": ABC,
+    "fleet:cordon": ("n1",),
+    "fleet:uncordon": ("n1",),
+    "chat:new": (),
+}
+# Addresses with tests of their own: sign-in, health, the palette, and what belongs to one conversation.
+ELSEWHERE = {
+    "dashboard:sign_in",
+    "dashboard:sign_out",
+    "dashboard:words",
+    "dashboard:palette",
+    "dashboard:healthz",
+    "dashboard:readyz",
+    "chat:conversation",
+    "chat:rename",
+    "chat:delete",
+}
+
+
+def _page_names() -> set[str]:
+    found = set()
+    for resolver in get_resolver().url_patterns:
+        if isinstance(resolver, URLResolver) and resolver.namespace not in {
+            None,
+            "admin",
+            "api",
+            "api-1.0.0",
+        }:
+            patterns = [p for p in resolver.url_patterns if isinstance(p, URLPattern)]
+            found |= {f"{resolver.namespace}:{pattern.name}" for pattern in patterns}
+    return {
+        name
+        for name in found
+        if name.split(":")[0] in {"dashboard", "registry", "engines", "serving", "fleet", "chat"}
+    }
+
+
+def test_every_address_is_listed_here() -> None:
+    assert _page_names() == {*PAGES, *ACTIONS, *ELSEWHERE}
+
+
+@pytest.mark.parametrize("role", sorted(EVERYBODY))
+def test_pages_open_for_their_roles_only(world: World, sign_in: SignIn, role: str) -> None:
+    client = sign_in(role)
+    seen = {name: client.get(reverse(name, args=args)).status_code for name, (args, _roles) in PAGES.items()}
+    assert seen == {name: 200 if role in roles else 403 for name, (_args, roles) in PAGES.items()}
+
+
+@pytest.mark.parametrize("role", [VIEWER, CODE_AUTHOR])
+def test_actions_are_refused_to_who_may_only_look(world: World, sign_in: SignIn, role: str) -> None:
+    client = sign_in(role)
+    seen = {name: client.post(reverse(name, args=args)).status_code for name, args in ACTIONS.items()}
+    assert seen == dict.fromkeys(ACTIONS, 403)
+
+
+def test_actions_change_nothing_by_get(world: World, sign_in: SignIn) -> None:
+    client = sign_in(ADMINISTRATOR)
+    seen = {name: client.get(reverse(name, args=args)).status_code for name, args in ACTIONS.items()}
+    assert seen == dict.fromkeys(ACTIONS, 405)
+
+
+def test_the_forms_refuse_posts_of_a_viewer(world: World, sign_in: SignIn) -> None:
+    client = sign_in(VIEWER)
+    for name in ("registry:new", "engines:new", "serving:new"):
+        assert client.post(reverse(name), {"name": "x"}).status_code == 403
+
+
+def test_without_a_role_there_is_nothing_but_the_reason(world: World, sign_in: SignIn) -> None:
+    answer = sign_in().get("/")
+    assert answer.status_code == 403
+    assert "This needs the role viewer." in answer.content.decode()
+    assert "Ask an administrator" in answer.content.decode()
+
+
+def test_without_an_account_everything_leads_to_sign_in(world: World, client: Client) -> None:
+    for name, (args, _roles) in PAGES.items():
+        answer = client.get(reverse(name, args=args))
+        assert answer.status_code == 302
+        assert answer.headers["Location"].startswith("/sign-in/?next=/")
+
+
+def test_a_conversation_is_its_owners_alone(world: World) -> None:
+    owner, other = people.person(OPERATOR, name="owner"), people.person(OPERATOR, name="other")
+    row = conversation_of(owner, world.deployment)
+    urls = [reverse(f"chat:{name}", args=[row.pk]) for name in ("conversation", "rename", "delete")]
+    assert people.client_of(owner).get(urls[0]).status_code == 200
+    stranger = people.client_of(other)
+    assert stranger.get(urls[0]).status_code == 404
+    assert [stranger.post(url, {"title": "mine now"}).status_code for url in urls[1:]] == [404, 404]
+    row.refresh_from_db()
+    assert row.title == "Paris"
+
+
+def test_posts_need_the_csrf_token(world: World) -> None:
+    client = people.client_of(people.person(OPERATOR), csrf=True)
+    answer = client.post(reverse("engines:cancel", args=[7]))
+    assert answer.status_code == 403
+    assert "This form was too old" in answer.content.decode()
+
+
+def test_what_is_not_there_is_said_in_the_frame(world: World, sign_in: SignIn) -> None:
+    client = sign_in(VIEWER)
+    for path in (
+        "/builds/99/",
+        "/checkpoints/none/",
+        "/deployments/none/",
+        "/deployments/demo/instances/none/log",
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert 'id="main"' in answer.content.decode()
+
+
+def test_an_unknown_address_has_a_page(client: Client, sign_in: SignIn) -> None:
+    answer = sign_in(VIEWER).get("/no-such-page/")
+    assert answer.status_code == 404
+    assert "There is no such page" in answer.content.decode()
+
+
+@pytest.mark.django_db
+class TestSignIn:
+    """The only page that is open."""
+
+    def test_leads_on_to_the_page_asked_for(self, client: Client) -> None:
+        people.person(VIEWER, name="ada")
+        answer = client.post("/sign-in/", {"username": "ada", "password": "correct horse", "next": "/fleet/"})
+        assert answer.status_code == 302
+        assert answer.headers["Location"] == "/fleet/"
+
+    def test_leads_nowhere_else(self, client: Client) -> None:
+        people.person(VIEWER, name="ada")
+        data = {"username": "ada", "password": "correct horse", "next": "https://example.com/"}
+        assert client.post("/sign-in/", data).headers["Location"] == "/"
+
+    def test_says_what_is_wrong(self, client: Client) -> None:
+        people.person(VIEWER, name="ada")
+        answer = client.post("/sign-in/", {"username": "ada", "password": "wrong"})
+        assert answer.status_code == 200
+        assert "do not belong together" in answer.content.decode()
+        assert 'value="ada"' in answer.content.decode()
+
+    def test_names_the_empty_field(self, client: Client) -> None:
+        text = client.post("/sign-in/", {"username": "", "password": ""}).content.decode()
+        assert "Give your name." in text
+        assert "Give your password." in text
+
+    def test_signing_out_is_a_post(self, client: Client) -> None:
+        client.force_login(User.objects.create_user("ada"))
+        assert client.get("/sign-out/").status_code == 405
+        assert client.post("/sign-out/").headers["Location"] == "/sign-in/"
+        assert client.get("/").status_code == 302
