@@ -81,6 +81,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
 @router.get("/tokens", response={200: Page[Token], **REFUSALS}, operation_id="list_tokens", tags=["people"])
 def list_tokens(request: HttpRequest, page: Query[PageQuery]) -> dict[str, Any]:
     """My tokens, newest first."""
+    require(actor_of(request), Action.VIEW)
     return page_of(selectors.tokens(actor_of(request)), page, serialize.token_dict)
 
 

@@ -54,7 +54,7 @@ def urls() -> tuple[list[URLPattern | URLResolver], str, str]:
     for pattern in patterns:
         if isinstance(pattern, URLPattern) and pattern.name not in _FOR_PEOPLE:
             vars(pattern.callback)["login_required"] = False
-    return [*patterns, re_path(".*", unknown_path)], app_name, namespace
+    return [*patterns, re_path(".*", unknown_path, name="unknown")], app_name, namespace
 
 
 @login_not_required
