@@ -1,9 +1,194 @@
-"""The playground's socket."""
+"""The socket of one conversation. Tokens go from the turn straight to it, never through the channel layer."""
 
 from __future__ import annotations
 
-from channels.generic.websocket import AsyncJsonWebsocketConsumer
+import asyncio
+import functools
+import logging
+from typing import Any, cast
+
+from django.contrib.auth.models import User
+from django.utils.translation import gettext as _
+
+from apps.chat import selectors, serialize, services, turn_runner
+from apps.chat.follow import Follower
+from apps.chat.models import Conversation, Turn
+from apps.core.exceptions import InflightError, NotFound
+from apps.realtime import tasks
+from apps.realtime.base import BaseConsumer
+from apps.realtime.layer import channel_layer
+from apps.realtime.redis_clients import REDIS_ERRORS
+from apps.realtime.schema import (
+    CLOSE_NOT_ALLOWED,
+    Ask,
+    Delta,
+    Ping,
+    Pong,
+    Resume,
+    Stop,
+    TurnFinished,
+    TurnStarted,
+    chat_command,
+)
+
+log = logging.getLogger(__name__)
+
+# Seconds between two pieces of text to one socket: 66 a second are more than a screen shows.
+PACE_SECONDS = 0.015
 
 
-class ChatConsumer(AsyncJsonWebsocketConsumer):
-    """Chat of one conversation."""
+class ChatConsumer(BaseConsumer):
+    """Asks, stops and resumes turns; follows every turn of its conversation that runs."""
+
+    permission = "chat"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conversation: Conversation | None = None
+        # Turn id -> the task that follows it.
+        self._following: dict[str, asyncio.Task[None]] = {}
+        # Turns that this socket began to follow at any time; news of their beginning comes late or again.
+        self._known: set[str] = set()
+
+    # ------------------------------------------------------------ commands
+
+    async def on_open(self) -> None:
+        """Find the conversation; somebody else's is as good as none."""
+        conversation_id = int(self.scope["url_route"]["kwargs"]["conversation_id"])
+        try:
+            self.conversation = await self.db(selectors.conversation, self.user, conversation_id)
+        except InflightError as error:
+            self.refuse(error)
+            self.end(CLOSE_NOT_ALLOWED)
+            return
+        await self._join()
+
+    async def on_command(self, text: str) -> None:
+        """Begin what the browser asks for; nothing waits here, so stop works while an answer streams."""
+        command = chat_command.validate_json(text)
+        if self.conversation is None:
+            return
+        match command:
+            case Ask():
+                self.spawn(self._ask(command))
+            case Stop():
+                self.spawn(self._for_turn(command.turn, self._stop(command.turn)))
+            case Resume():
+                self.spawn(self._for_turn(command.turn, self._resume(command)))
+            case Ping():
+                self.tell(Pong(at=command.at))
+
+    async def on_layer(self, back: bool) -> None:
+        """Join the conversation's group again. Answers do not depend on the layer."""
+        if back and self.conversation is not None:
+            await self._join()
+
+    async def on_close(self) -> None:
+        """Leave the conversation; its turn runs on."""
+        if self.conversation is not None:
+            await self.channel_layer.group_discard(self._group(), self.channel_name)
+
+    async def turn_begun(self, message: dict[str, Any]) -> None:
+        """Another window, the API or the command line asked in this conversation."""
+        if message["uid"] not in self._known:
+            self.spawn(self._join_turn(message["uid"]))
+
+    # ------------------------------------------------------------ work
+
+    async def _ask(self, command: Ask) -> None:
+        assert self.conversation is not None  # noqa: S101 - on_command looked
+        turn = await turn_runner.begin(
+            functools.partial(_make_turn, self.user, self.conversation.pk, command)
+        )
+        self._follow(turn, 0, started=True)
+        try:
+            message = {"type": "turn.begun", "uid": turn.uid}
+            await channel_layer().group_send(self._group(), message)
+        except REDIS_ERRORS as error:
+            log.warning("Other windows do not learn of a turn, Redis does not answer: %s", error)
+
+    async def _stop(self, uid: str) -> None:
+        turn = await self.db(self._find, uid)
+        if not await self.db(services.stop_turn, cast("User", self.user), turn):
+            self.tell(TurnFinished(turn=serialize.turn_dict(turn)))
+
+    async def _resume(self, command: Resume) -> None:
+        turn = await self.db(self._find, command.turn)
+        self._follow(turn, command.from_seq, started=False)
+
+    async def _join_turn(self, uid: str) -> None:
+        self._follow(await self.db(self._find, uid), 0, started=True)
+
+    def _follow(self, turn: Turn, from_seq: int, started: bool) -> None:
+        """Follow a turn from a character on, instead of what followed it before."""
+        self._known.add(turn.uid)
+        before = self._following.pop(turn.uid, None)
+        if started:
+            self.tell(TurnStarted(turn=serialize.turn_dict(turn)))
+        self._following[turn.uid] = self.spawn(self._for_turn(turn.uid, self._stream(turn, from_seq, before)))
+
+    async def _stream(self, turn: Turn, from_seq: int, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await tasks.end([before])
+        follower = Follower(turn.pk, turn.uid, from_seq)
+        try:
+            while True:
+                await follower.wait()
+                await self.outbox.room()
+                piece = follower.take()
+                if piece is not None:
+                    self.tell(
+                        Delta(turn=turn.uid, seq=piece.seq, text=piece.text, tokens=piece.tokens, at=piece.at)
+                    )
+                if follower.turn is not None:
+                    self.tell(TurnFinished(turn=follower.turn))
+                    return
+                await asyncio.sleep(PACE_SECONDS)
+        finally:
+            follower.close()
+            if self._following.get(turn.uid) is asyncio.current_task():
+                del self._following[turn.uid]
+
+    async def _for_turn(self, uid: str, work: Any) -> None:
+        """Do work for a turn; what goes wrong is told under its id."""
+        try:
+            await work
+        except InflightError as error:
+            self.refuse(error, turn=uid)
+
+    def _find(self, uid: str) -> Turn:
+        turn = selectors.turn(self.user, uid)
+        if self.conversation is None or turn.conversation_id != self.conversation.pk:
+            raise NotFound(
+                "unknown_turn",
+                _("There is no such turn in this conversation."),
+                remedy=_("Reload the page."),
+                field="turn",
+            )
+        return turn
+
+    async def _join(self) -> None:
+        await self.channel_layer.group_add(self._group(), self.channel_name)
+
+    def _group(self) -> str:
+        assert self.conversation is not None  # noqa: S101 - callers looked
+        return f"conversation.{self.conversation.pk}"
+
+
+def _make_turn(user: Any, conversation_id: int, command: Ask) -> Turn:
+    """The new turn of an ask command. Reads and writes the database."""
+    conversation = selectors.conversation(user, conversation_id)
+    if command.regenerate is not None:
+        turn = selectors.turn(user, command.regenerate)
+        if turn.conversation_id != conversation.pk:
+            raise NotFound(
+                "unknown_turn", _("There is no such turn in this conversation."), field="regenerate"
+            )
+        return services.regenerate(user, turn, system_prompt=command.system_prompt, params=command.params)
+    return services.ask(
+        user,
+        conversation,
+        command.prompt or "",
+        system_prompt=command.system_prompt,
+        params=command.params,
+    )

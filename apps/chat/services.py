@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, may, require
 from apps.chat import params as sampling
-from apps.chat import states
+from apps.chat import states, turn_runner
 from apps.chat.models import Conversation, Turn
 from apps.core import audit, clock, ids
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
@@ -118,8 +118,6 @@ def stop_turn(actor: User, turn: Turn) -> bool:
     Returns False where the turn has ended already. Raises NotAllowed, or InfrastructureError where the turn runs in
     another process and Redis does not answer.
     """
-    from apps.chat import turn_runner
-
     if not may(actor, Action.ADMINISTER):
         _require_owner(actor, turn.conversation)
     if turn.state != states.STREAMING:
@@ -137,8 +135,6 @@ def _begin(
     params: Mapping[str, Any] | None,
     replaces: Turn | None,
 ) -> Turn:
-    from apps.chat import turn_runner
-
     checked = sampling.validate(conversation.params if params is None else params).given()
     if system_prompt is not None:
         conversation.system_prompt = _checked("system_prompt", system_prompt, SYSTEM_PROMPT_LIMIT)

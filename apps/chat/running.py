@@ -1,0 +1,333 @@
+"""One running turn in the process that streams it."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import logging
+import time
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from apps.chat import buffer, serialize, sources, states
+from apps.chat.buffer import Piece
+from apps.chat.models import Turn
+from apps.core import clock, transitions
+from apps.core.exceptions import InflightError
+from apps.realtime import pool, tasks
+from apps.realtime.redis_clients import REDIS_ERRORS
+from apps.streaming.domain.timings import Timings
+from apps.streaming.token_source import StreamEnd, TokenDelta, TokenSource
+
+log = logging.getLogger(__name__)
+
+# Seconds between two writes of new text to Redis, and of the answer so far to the row.
+BUFFER_SECONDS = 0.05
+SAVE_SECONDS = 5.0
+# What closing the engine's stream may take.
+CLOSE_SECONDS = 2.0
+# Attempts to write the end of a turn to a database that is locked or away.
+SAVE_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a turn ended."""
+
+    state: str
+    reason: str = ""
+    sentence: str = ""
+    remedy: str = ""
+
+
+class RunningTurn:
+    """Reads one answer from its source, independent of any socket. `run` is a task of the process.
+
+    Followers read `piece_after` and wait for `news`; `turn` is the row as a dictionary once it has ended.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self.uid = turn.uid
+        self.turn_id = turn.pk
+        self._row = turn
+        self.loop = asyncio.get_running_loop()
+        self.watchers = 0
+        self.unwatched_since = time.monotonic()
+        self.news = asyncio.Event()
+        self.turn: dict[str, Any] | None = None
+        self.timings = Timings(start=time.perf_counter())
+        self.tokens = 0
+        self.first_at: float | None = None
+        self.answering: sources.Answering | None = None
+        self.end: StreamEnd | None = None
+        self._starts: list[int] = []
+        self._parts: list[str] = []
+        self._length = 0
+        self._buffered = 0
+        self._dirty = asyncio.Event()
+        self._reading: asyncio.Task[Ending] | None = None
+        self._stopped: Ending | None = None
+
+    # ------------------------------------------------------------ for followers
+
+    @property
+    def length(self) -> int:
+        """Characters of the answer so far."""
+        return self._length
+
+    def piece_after(self, seq: int) -> Piece | None:
+        """All text after the first `seq` characters as one piece; None where there is no more."""
+        if seq >= self._length:
+            return None
+        index = max(0, bisect.bisect_right(self._starts, seq) - 1)
+        text = "".join(self._parts[index:])[max(0, seq - self._starts[index]) :]
+        return Piece(self._length, text, self.tokens, time.time())
+
+    def stop(self, ending: Ending) -> None:
+        """End the turn; the engine's request is cancelled. From the turn's own loop."""
+        if self._stopped is None:
+            self._stopped = ending
+            if self._reading is not None:
+                self._reading.cancel()
+
+    # ------------------------------------------------------------ the task
+
+    async def run(self) -> None:
+        """Stream, then write the end of the turn to its row and tell the followers."""
+        self._reading = asyncio.create_task(self._read())
+        side = [asyncio.create_task(self._keep_buffered()), asyncio.create_task(self._keep_saved())]
+        if self._stopped is not None:
+            self._reading.cancel()
+        try:
+            ending = await self._reading
+        except asyncio.CancelledError:
+            # Not asked for: the process itself ends.
+            ending = self._stopped or interrupted()
+        await tasks.end([self._reading, *side])
+        await self._finish(ending)
+
+    async def _read(self) -> Ending:
+        try:
+            answering = await pool.run(lambda: sources.prepare(_load(self.turn_id)))
+        except InflightError as error:
+            return Ending(states.FAILED, error.code, error.sentence, error.remedy)
+        except Exception:
+            log.exception("The turn %s could not be begun.", self.uid)
+            return _our_fault()
+        self.answering = answering
+        try:
+            async with aclosing(answering.source.stream(answering.request)) as events:
+                async for event in events:
+                    if isinstance(event, StreamEnd):
+                        return self._ended(event)
+                    self._add(event)
+        except Exception:
+            log.exception("The turn %s failed.", self.uid)
+            return _our_fault()
+        finally:
+            await self._close(answering.source)
+        return _our_fault()
+
+    def _ended(self, end: StreamEnd) -> Ending:
+        self.timings.finish(end.at)
+        self.end = end
+        if end.error is not None:
+            return Ending(states.FAILED, end.error.code, end.error.sentence, end.error.remedy)
+        if end.reason == "cancelled":
+            return self._stopped or cancelled_by_engine()
+        return length_reached() if end.reason == "length" else Ending(states.DONE)
+
+    async def _close(self, source: TokenSource) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await source.close()
+        except Exception:
+            log.exception("The engine's connection of turn %s could not be closed.", self.uid)
+
+    def _add(self, delta: TokenDelta) -> None:
+        self.timings.add(delta.at, delta.tokens)
+        self.tokens += delta.tokens or 0
+        if self.first_at is None and (delta.tokens or delta.text):
+            self.first_at = time.time()
+        if delta.text:
+            self._starts.append(self._length)
+            self._parts.append(delta.text)
+            self._length += len(delta.text)
+            self._dirty.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+    # ------------------------------------------------------------ Redis and the row
+
+    async def _keep_buffered(self) -> None:
+        away = False
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            try:
+                await self._buffer()
+                away = False
+            except REDIS_ERRORS as error:
+                if not away:
+                    log.warning(
+                        "The text of a running turn is not buffered, Redis does not answer: %s", error
+                    )
+                away = True
+                # It may come back empty: write all again.
+                self._buffered = 0
+                self._dirty.set()
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(BUFFER_SECONDS)
+
+    async def _buffer(self) -> None:
+        piece = self.piece_after(self._buffered)
+        if piece is not None:
+            await buffer.append(self.uid, piece)
+            self._buffered = piece.seq
+
+    async def _keep_saved(self) -> None:
+        """The answer so far, for the day on which Redis dies with the process."""
+        saved = 0
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            if self._length > saved:
+                saved = self._length
+                await pool.run(_save_text, self.turn_id, self._text())
+
+    async def _finish(self, ending: Ending) -> None:
+        for attempt in range(SAVE_ATTEMPTS):
+            try:
+                self.turn = await pool.run(self._save, ending)
+                break
+            except Turn.DoesNotExist:
+                break  # the conversation was deleted meanwhile
+            except Exception:
+                log.exception("The end of turn %s could not be written (attempt %d).", self.uid, attempt + 1)
+                await asyncio.sleep(0.2 * 2**attempt)
+        if self.turn is None:
+            self.turn = self._unsaved(ending)
+        try:
+            await self._buffer()
+            await buffer.close(self.uid)
+        except REDIS_ERRORS as error:
+            log.warning("The end of a turn was not buffered, Redis does not answer: %s", error)
+        self._tell()
+
+    def _save(self, ending: Ending) -> dict[str, Any]:
+        turn = _load(self.turn_id)
+        answering = self.answering
+        transitions.transition(
+            turn,
+            ending.state,
+            actor="web",
+            sources=[states.STREAMING],
+            reason=ending.reason,
+            sentence=ending.sentence,
+            remedy=ending.remedy,
+            answer=self._text(),
+            metrics=self._metrics(),
+            instance_uid=answering.instance_uid if answering else "",
+            revision_number=answering.revision_number if answering else None,
+            first_token_at=datetime.fromtimestamp(self.first_at, UTC) if self.first_at else None,
+            finished_at=clock.now(),
+        )
+        return serialize.turn_dict(turn)
+
+    def _unsaved(self, ending: Ending) -> dict[str, Any]:
+        """The ended turn for its followers, where the database did not take it."""
+        row = self._row
+        row.state, row.reason, row.sentence, row.remedy = (
+            ending.state,
+            ending.reason,
+            ending.sentence,
+            ending.remedy,
+        )
+        row.answer, row.metrics, row.finished_at = self._text(), self._metrics(), clock.now()
+        return serialize.turn_dict(row)
+
+    def _metrics(self) -> dict[str, Any]:
+        measured = self.timings.summary().as_dict()
+        found: dict[str, Any] = {
+            name: None if (value := measured[name]) is None else round(value, 2)
+            for name in ("ttft_ms", "itl_p50_ms", "itl_p99_ms", "tokens_per_second")
+        }
+        end = self.end
+        told = end.completion_tokens if end else None
+        found["tokens"] = told if told is not None else self.tokens or None
+        found["prompt_tokens"] = end.prompt_tokens if end else None
+        found["cached_tokens"] = end.cached_tokens if end else None
+        queued = end.queue_seconds if end else None
+        found["queue_ms"] = None if queued is None else round(queued * 1000, 2)
+        return found
+
+    def _text(self) -> str:
+        return "".join(self._parts)
+
+
+def interrupted() -> Ending:
+    """The process that streamed the answer ended."""
+    return Ending(
+        states.INTERRUPTED,
+        "process_ended",
+        _("The web process that streamed this answer ended."),
+        _("The text so far is kept; ask again to have the whole answer."),
+    )
+
+
+def stopped() -> Ending:
+    """A person pressed stop."""
+    return Ending(states.STOPPED, "stopped_by_person", _("Stopped."))
+
+
+def abandoned() -> Ending:
+    """Nobody looks at the answer any more."""
+    return Ending(
+        states.STOPPED,
+        "nobody_watching",
+        _("Stopped, because no window was open for 30 seconds."),
+        _("Ask again to have the whole answer."),
+    )
+
+
+def length_reached() -> Ending:
+    """The answer is as long as it was allowed to be."""
+    return Ending(
+        states.DONE,
+        "length",
+        _("The answer reached its maximum of tokens."),
+        _("Raise max_tokens to have more of it."),
+    )
+
+
+def cancelled_by_engine() -> Ending:
+    """The engine ended the request and nobody here asked for that."""
+    return Ending(
+        states.FAILED,
+        "cancelled_by_engine",
+        _("The engine cancelled the request."),
+        _("Ask again; if it happens again, look at the server's log."),
+    )
+
+
+def _our_fault() -> Ending:
+    return Ending(
+        states.FAILED,
+        "internal_error",
+        _("Something failed in Inflight itself."),
+        _("Ask again; the log of the web process has the cause."),
+    )
+
+
+def _load(turn_id: int) -> Turn:
+    return Turn.objects.select_related("conversation__deployment", "replaces").get(pk=turn_id)
+
+
+def _save_text(turn_id: int, text: str) -> None:
+    Turn.objects.filter(pk=turn_id, state=states.STREAMING).update(answer=text)
