@@ -108,6 +108,12 @@ def of_start(error: Exception) -> Failure:
         return error.failure
     if isinstance(error, InflightError):
         return Failure("config_refused", error.sentence, error.remedy)
+    if not isinstance(error, OSError):
+        return Failure(
+            "prepare_failed",
+            _("The start could not be prepared: %(detail)s") % {"detail": repr(error)},
+            _("This is a fault in Inflight: report it with the log of the control worker."),
+        )
     return Failure(
         "folder_not_writable",
         _("The server's files could not be written: %(detail)s.") % {"detail": error},

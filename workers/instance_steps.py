@@ -6,36 +6,37 @@ state and attempt that were read, so a second writer loses.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Hashable
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
 from apps.core import clock
+from apps.core.exceptions import InflightError
 from apps.core.transitions import amend, transition
-from apps.serving import preview, states
 from apps.serving import reconcile as rows_side
+from apps.serving import states
 from apps.serving.models import Instance
 from workers import failures
+from workers.instance_looks import Looks
+from workers.instance_spec import server_identity, server_ports, server_spec
 from workers.runtimes import spawn
 from workers.runtimes.arguments import EXIT_SECONDS
-from workers.runtimes.base import Failure, Identity, Launch, Observation, Ports, ServerFailure, ServerSpec
+from workers.runtimes.base import Failure, Identity, Launch, ServerFailure
 from workers.runtimes.jobs import Jobs
 from workers.runtimes.triton import TritonRuntime
 from workers.server_policy import version_refused
+
+log = logging.getLogger(__name__)
 
 ACTOR = "ctl"
 START_SECONDS = 60.0
 LOAD_SECONDS = 1800.0
 PROBE_SECONDS = 120.0
 PREPARE_SECONDS = 60.0
-# Each answer of a server to one look; what takes longer is read by a later tick.
-LOOK_SECONDS = 2.0
 # A server that says nothing for this long is ended; one whose model is not ready, for this long.
 SILENT_SECONDS = 30.0
 UNREADY_SECONDS = 10.0
@@ -44,7 +45,6 @@ DRAIN_SECONDS = 30.0
 ROUTERS_SETTLE_SECONDS = 1.0
 KILL_AFTER_SECONDS = EXIT_SECONDS + 5.0
 PORT_TRIES = 3
-MODEL_CODE = Path(__file__).with_name("triton_models") / "llamacpp" / "1"
 
 
 class Stepper:
@@ -55,8 +55,7 @@ class Stepper:
         self.jobs = jobs or Jobs()
         # Monotonic time until which a step may wait for a job; the tick sets it.
         self.until = 0.0
-        self._seen: dict[tuple[str, int], Observation] = {}
-        self._odd_since: dict[tuple[str, int, str], float] = {}
+        self.looks = Looks(runtime, self.jobs)
         self._steps: dict[str, Callable[[Instance], bool]] = {
             states.PLACED: self._placed,
             states.SPAWNED: self._spawned,
@@ -67,72 +66,12 @@ class Stepper:
             states.FAILED: self._failed,
         }
 
-    # ------------------------------------------------------------------ what a row names
-
-    def identity(self, row: Instance) -> Identity | None:
-        """The row's process, null where it has none."""
-        if row.pid is None or row.process_created is None:
-            return None
-        return Identity(row.pid, row.process_created, row.uid)
-
-    def spec(self, row: Instance, whole: bool = False) -> ServerSpec:
-        """The server that the row asks for; `whole` with the content of its repository."""
-        folder = Path(settings.INFLIGHT_HOME) / "instances" / row.uid
-        gpu = row.gpu if row.gpu is not None and row.gpu.device == "gpu" else None
-        return ServerSpec(
-            uid=row.uid,
-            folder=folder,
-            model=row.deployment.name,
-            gpu=(gpu.uuid or str(gpu.index)) if gpu is not None else None,
-            repository=_repository(row) if whole else (),
-        )
-
-    def _ports(self, row: Instance) -> Ports:
-        return Ports(row.http_port or 0, row.grpc_port or 0, row.metrics_port or 0)
-
     def _alive(self, row: Instance) -> bool:
-        identity = self.identity(row)
+        identity = server_identity(row)
         return identity is not None and self.runtime.adopt(identity)
-
-    # ------------------------------------------------------------------ looking
-
-    def look_at(self, rows: list[Instance], seconds: float) -> None:
-        """Ask every server how it is, all at once, and wait for the answers at most `seconds`.
-
-        An answer that comes later is read by a later tick, so a server that hangs holds nobody up.
-        """
-        keys: list[Hashable] = []
-        for row in rows:
-            if row.state not in states.INSTANCE_LIVE or row.http_port is None or not self._alive(row):
-                continue
-            spec, ports = self.spec(row), self._ports(row)
-            key = self._key(row, "look")
-            self.jobs.start(key, partial(self.runtime.observe, spec, ports, LOOK_SECONDS))
-            keys.append(key)
-        self._seen.clear()
-        self.jobs.wait(keys, seconds)
-        for row in rows:
-            found = self.jobs.take(self._key(row, "look"))
-            if found is not None:
-                self._seen[(row.uid, row.attempt)] = found
 
     def _key(self, row: Instance, kind: str) -> tuple[str, int, str]:
         return (row.uid, row.attempt, kind)
-
-    def _observed(self, row: Instance) -> Observation | None:
-        """What the server said in this tick, null where it has not answered (yet) or another one answered."""
-        found = self._seen.get((row.uid, row.attempt))
-        if found is not None and found.live and found.server_id != row.uid:
-            return None
-        return found
-
-    def _for_seconds(self, row: Instance, oddity: str, odd: bool) -> float:
-        """How long something odd has been seen without a break, as this process knows."""
-        key = (row.uid, row.attempt, oddity)
-        if not odd:
-            self._odd_since.pop(key, None)
-            return 0.0
-        return time.monotonic() - self._odd_since.setdefault(key, time.monotonic())
 
     def _wait(self, key: Hashable, seconds: float) -> None:
         """Give a job a moment, so that what is quick needs no second tick."""
@@ -149,14 +88,17 @@ class Stepper:
         key = self._key(row, "prepare")
         if not self.jobs.knows(key):
             try:
-                spec = self.spec(row, whole=True)
-            except (ServerFailure, OSError) as error:
+                spec = server_spec(row, whole=True)
+            except (ServerFailure, InflightError, OSError) as error:
                 return self._fail(row, failures.of_start(error))
             self.jobs.start(key, lambda: self.runtime.prepare(spec))
         self._wait(key, 0.4)
         try:
             launch = self.jobs.take(key)
-        except (ServerFailure, OSError) as error:
+        except (ServerFailure, InflightError, OSError) as error:
+            return self._fail(row, failures.of_start(error))
+        except Exception as error:
+            log.exception("instance %s cannot be prepared", row.uid)
             return self._fail(row, failures.of_start(error))
         if launch is None:
             if _age(row) > PREPARE_SECONDS:
@@ -189,12 +131,12 @@ class Stepper:
                     row, states.SPAWNED, actor=ACTOR, sources=[source], attempt=attempt, **changes
                 )
 
-        return self.runtime.ensure_started(self.spec(row), launch, record)
+        return self.runtime.ensure_started(server_spec(row), launch, record)
 
     def _spawned(self, row: Instance) -> bool:
         if not self._alive(row):
             return self._died_at_start(row)
-        seen = self._observed(row)
+        seen = self.looks.of(row)
         if seen is None or not seen.live:
             if _age(row) > START_SECONDS:
                 return self._fail(row, failures.start_timeout(START_SECONDS))
@@ -215,28 +157,28 @@ class Stepper:
 
     def _died_at_start(self, row: Instance) -> bool:
         code = spawn.exit_code(row.pid) if row.pid is not None else None
-        text = failures.log_tail(self.spec(row).log)
+        text = failures.log_tail(server_spec(row).log)
         if not failures.port_taken(text):
             return self._fail(row, failures.at_start(code, text), code)
         if row.attempt >= PORT_TRIES:
             return self._fail(row, failures.ports_taken(PORT_TRIES), code)
-        failures.set_log_aside(self.spec(row).log)
+        failures.set_log_aside(server_spec(row).log)
         try:
-            launch = self.runtime.prepare(self.spec(row, whole=True))
-        except (ServerFailure, OSError) as error:
+            launch = self.runtime.prepare(server_spec(row, whole=True))
+        except (ServerFailure, InflightError, OSError) as error:
             return self._fail(row, failures.of_start(error), code)
         self._spawn(row, launch, states.SPAWNED)
         return False
 
     def _start_load(self, row: Instance) -> None:
-        spec, ports = self.spec(row), self._ports(row)
+        spec, ports = server_spec(row), server_ports(row)
         failures.mark_load(spec.folder, spec.log)
         self.jobs.start(self._key(row, "load"), lambda: (self.runtime.load(spec, ports, LOAD_SECONDS),))
 
     def _loading(self, row: Instance) -> bool:
         if not self._alive(row):
             return self._crashed(row)
-        seen = self._observed(row)
+        seen = self.looks.of(row)
         answer: tuple[Failure | None] | None = self.jobs.take(self._key(row, "load"))
         if answer is not None:
             if answer[0] is not None and answer[0].reason != "load_unanswered":
@@ -244,10 +186,10 @@ class Stepper:
             # What was seen may be older than this answer: look again first.
             return False
         if seen is None or seen.model is None:
-            if self._for_seconds(row, "silent", True) > SILENT_SECONDS:
+            if self.looks.for_seconds(row, "silent", True) > SILENT_SECONDS:
                 return self._fail(row, failures.not_answering(SILENT_SECONDS))
             return False
-        self._for_seconds(row, "silent", False)
+        self.looks.for_seconds(row, "silent", False)
         if seen.model == "ready":
             return self._probe(row)
         waiting = self.jobs.knows(self._key(row, "load"))
@@ -263,7 +205,7 @@ class Stepper:
     def _probe(self, row: Instance) -> bool:
         key = self._key(row, "probe")
         if not self.jobs.knows(key):
-            spec, ports = self.spec(row), self._ports(row)
+            spec, ports = server_spec(row), server_ports(row)
             self.jobs.start(key, lambda: (self.runtime.probe(spec, ports, PROBE_SECONDS),))
         self._wait(key, 0.3)
         answer: tuple[Failure | None] | None = self.jobs.take(key)
@@ -283,14 +225,14 @@ class Stepper:
     def _serving(self, row: Instance) -> bool:
         if not self._alive(row):
             return self._crashed(row)
-        identity = self.identity(row)
+        identity = server_identity(row)
         if identity is not None and self.runtime.model_process_runs(identity) is False:
             return self._fail(row, failures.model_process_died())
-        seen = self._observed(row)
-        if self._for_seconds(row, "silent", seen is None or not seen.live) > SILENT_SECONDS:
+        seen = self.looks.of(row)
+        if self.looks.for_seconds(row, "silent", seen is None or not seen.live) > SILENT_SECONDS:
             return self._fail(row, failures.not_answering(SILENT_SECONDS))
         unready = seen is not None and seen.model not in (None, "ready")
-        if self._for_seconds(row, "unready", unready) > UNREADY_SECONDS:
+        if self.looks.for_seconds(row, "unready", unready) > UNREADY_SECONDS:
             return self._fail(row, failures.model_not_ready(seen.model_reason if seen else ""))
         return False
 
@@ -320,7 +262,7 @@ class Stepper:
         )
 
     def _draining(self, row: Instance) -> bool:
-        identity = self.identity(row)
+        identity = server_identity(row)
         if identity is None or not self.runtime.adopt(identity):
             return self._ended(row, identity)
         if row.signalled_at is not None:
@@ -337,7 +279,7 @@ class Stepper:
     def _idle(self, row: Instance) -> bool:
         if row.drain_deadline is None or clock.now() >= row.drain_deadline:
             return True
-        seen = self._observed(row)
+        seen = self.looks.of(row)
         return seen is not None and seen.in_flight == 0 and _age(row) >= ROUTERS_SETTLE_SECONDS
 
     def _ended(self, row: Instance, identity: Identity | None) -> bool:
@@ -364,7 +306,7 @@ class Stepper:
             return self._crashed(row)
         if row.drain_deadline is not None:
             return transition(row, states.DRAINING, actor=ACTOR, attempt=row.attempt)
-        seen = self._observed(row)
+        seen = self.looks.of(row)
         if seen is None or not seen.live:
             return False
         if seen.model == "ready" and row.serving_since is not None:
@@ -375,7 +317,7 @@ class Stepper:
 
     def _failed(self, row: Instance) -> bool:
         """Clear away what a failed instance left; its row stays as history."""
-        identity = self.identity(row)
+        identity = server_identity(row)
         if identity is None:
             return False
         if not self.runtime.gone(identity):
@@ -394,7 +336,7 @@ class Stepper:
 
     def _fail(self, row: Instance, failure: Failure, code: int | None = None) -> bool:
         """Give the instance up with its cause; its process is killed and the replica placed anew, if it may be."""
-        found = failures.explain(failure, self.spec(row), code)
+        found = failures.explain(failure, server_spec(row), code)
         changed = transition(
             row,
             states.FAILED,
@@ -412,11 +354,9 @@ class Stepper:
         return changed
 
     def _leave(self, row: Instance) -> None:
-        self.runtime.cleanup(self.spec(row))
+        self.runtime.cleanup(server_spec(row))
         rows_side.release(row)
-        self.jobs.forget(lambda key: isinstance(key, tuple) and key[0] == row.uid)
-        for key in [key for key in self._odd_since if key[0] == row.uid]:
-            del self._odd_since[key]
+        self.looks.forget(row.uid)
 
     def forget(self, row: Instance) -> None:
         """A row became history: nothing of it is remembered here."""
@@ -425,16 +365,3 @@ class Stepper:
 
 def _age(row: Instance) -> float:
     return (clock.now() - row.state_since).total_seconds()
-
-
-def _repository(row: Instance) -> tuple[tuple[str, bytes], ...]:
-    """The files of the instance's model repository."""
-    from apps.serving.domain import repository
-
-    engine = row.revision.engine
-    if not (Path(engine.path) / preview.ENGINE_FILE).is_file():
-        raise ServerFailure(failures.engine_missing(engine.path))
-    device = "gpu" if row.gpu is not None and row.gpu.device == "gpu" else "cpu"
-    model = preview.model_of(row.deployment.name, engine.path, row.revision.batching, device)
-    code = {path.name: path.read_bytes() for path in sorted(MODEL_CODE.glob("*.py"))}
-    return tuple((file.path, file.content) for file in repository.files(model, code))

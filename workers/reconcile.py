@@ -24,7 +24,9 @@ from apps.fleet import selectors as fleet_selectors
 from apps.fleet.models import Node
 from apps.serving import reconcile as rows_side
 from apps.serving import states
+from apps.serving.domain import repository
 from apps.serving.models import Instance
+from workers.instance_spec import server_identity
 from workers.instance_steps import Stepper
 from workers.runtimes import processes
 from workers.runtimes.base import Identity
@@ -37,7 +39,7 @@ log = logging.getLogger(__name__)
 # second between two of them.
 TICK_SECONDS = 0.6
 LOOK_SECONDS = 0.3
-STRAYS_EVERY_SECONDS = 60.0
+CLEAR_EVERY_SECONDS = 60.0
 TASK = "workers.reconcile"
 
 
@@ -47,7 +49,7 @@ class Reconciler:
     def __init__(self, stepper: Stepper, wake: Callable[[], None]) -> None:
         self.stepper = stepper
         self.deaths = DeathWatch(wake)
-        self._strays_at = 0.0
+        self._clear_at = 0.0
 
     def tick(self) -> bool:
         """Take the next step of everything on this node. False where another tick runs or the node has not joined."""
@@ -58,9 +60,9 @@ class Reconciler:
             if not mine:
                 return False
             deadline = time.monotonic() + TICK_SECONDS
-            self._end_strays(node)
+            self._clear(node)
             rows = rows_side.instances_of(node)
-            self.stepper.look_at(rows, LOOK_SECONDS)
+            self.stepper.looks.look_at(rows, LOOK_SECONDS)
             self._step(rows, deadline)
             drain = rows_side.reconcile_deployments(node)
             for row in rows_side.instances_of(node):
@@ -69,9 +71,7 @@ class Reconciler:
             # What was placed or drained just now need not wait for the next second.
             rows = rows_side.instances_of(node)
             self._step(rows, deadline)
-            self.deaths.watch(
-                [identity for row in rows if (identity := self.stepper.identity(row)) is not None]
-            )
+            self.deaths.watch([identity for row in rows if (identity := server_identity(row)) is not None])
             for row in rows_side.forget_old(node):
                 self.stepper.forget(row)
         return True
@@ -86,12 +86,14 @@ class Reconciler:
                 # One instance that cannot be looked after must not keep the others waiting.
                 log.exception("instance %s", row.uid)
 
-    def _end_strays(self, node: Node) -> None:
-        """End servers of this home that no row knows: their rows were deleted or restored away."""
-        if time.monotonic() < self._strays_at:
+    def _clear(self, node: Node) -> None:
+        """Now and then: end servers that no row knows (deleted or restored away), remove folders of old ones."""
+        if time.monotonic() < self._clear_at:
             return
-        self._strays_at = time.monotonic() + STRAYS_EVERY_SECONDS
+        self._clear_at = time.monotonic() + CLEAR_EVERY_SECONDS
         end_strays({row.uid for row in rows_side.instances_of(node)})
+        rows_side.delete_oldest(node)
+        remove_folders(rows_side.known_uids())
 
     def stop_all(
         self,
@@ -118,7 +120,7 @@ class Reconciler:
                 if time.monotonic() >= deadline:
                     return left
                 self.stepper.until = time.monotonic() + 0.5
-                self.stepper.look_at(left, 0.2)
+                self.stepper.looks.look_at(left, 0.2)
                 for row in left:
                     self.stepper.step(row)
                 time.sleep(0.1)
@@ -142,6 +144,14 @@ def end_strays(known: set[str]) -> list[int]:
         processes.kill_one(Identity(pid, created, uid))
         ended.append(pid)
     return ended
+
+
+def remove_folders(known: set[str]) -> None:
+    """Remove the folders of instances whose rows are gone; a server that might still use one was ended before."""
+    root = Path(settings.INFLIGHT_HOME) / "instances"
+    for folder in root.iterdir() if root.is_dir() else ():
+        if folder.name not in known and folder.name.startswith(rows_side.UID_PREFIX):
+            repository.remove(folder)
 
 
 @contextlib.contextmanager
@@ -176,7 +186,7 @@ def wake_control_worker() -> None:
     queue: Any = Queue(f"node.{settings.INFLIGHT_NODE_ID}.ctl")
     with contextlib.suppress(Exception):
         # The next tick is a second away; a broker that does not answer is not this thread's business.
-        app.send_task(TASK, queue=queue, expires=1)
+        app.send_task(TASK, queue=queue, expires=1, retry=False, ignore_result=True)
 
 
 @lru_cache(maxsize=1)

@@ -16,13 +16,17 @@ from apps.core.transitions import amend, announce, transition
 from apps.fleet import selectors as fleet_selectors
 from apps.fleet import services as fleet_services
 from apps.fleet.models import Gpu, GpuLease, Node
+from apps.fleet.policy import default_share
 from apps.serving import selectors, states
 from apps.serving.domain import rollout
 from apps.serving.models import Deployment, Instance, Revision
 
 ACTOR = "ctl"
-# Failures and replaced servers stay readable this long.
+UID_PREFIX = "i-"
+# A failure that was overcome stays on the page this long.
 HISTORY = timedelta(hours=1)
+# Ended servers whose row and log are kept, for each deployment.
+KEPT_ROWS = 20
 
 
 def instances_of(node: Node) -> list[Instance]:
@@ -134,7 +138,7 @@ def _place_on(
             instance = Instance.objects.create(
                 deployment=deployment,
                 revision=revision,
-                uid=f"i-{ids.short_id()}",
+                uid=UID_PREFIX + ids.short_id(),
                 replica=replica,
                 node=node,
                 gpu=gpu,
@@ -163,7 +167,7 @@ def _in_the_way(deployment: Deployment, revision: Revision, slots: list[Gpu]) ->
             continue
         mine = [row for row in older if row.gpu_id == gpu.pk]
         held = leases.filter(holder_kind=Instance.kind, holder_id__in=[row.pk for row in mine])
-        wanted = revision.placement.get("share") or 1
+        wanted = revision.placement.get("share") or default_share(gpu, GpuLease.Purpose.SERVE)
         if mine and sum(lease.share for lease in held) + fleet_selectors.free_share(gpu) >= wanted:
             return {row.pk for row in mine if row.state != states.DRAINING}
     return set()
@@ -280,3 +284,16 @@ def forget_old(node: Node) -> list[Instance]:
         ):
             settled.append(row)
     return settled
+
+
+def delete_oldest(node: Node) -> None:
+    """Delete the rows of servers that ended long ago; their folders follow (see `known_uids`)."""
+    gone = Instance.objects.filter(node=node, state=states.GONE)
+    for deployment in gone.order_by().values_list("deployment_id", flat=True).distinct():
+        kept = gone.filter(deployment=deployment).order_by("-id").values_list("id", flat=True)[:KEPT_ROWS]
+        gone.filter(deployment=deployment).exclude(pk__in=list(kept)).delete()
+
+
+def known_uids() -> set[str]:
+    """Ids of every instance that has a row, on whatever node."""
+    return set(Instance.objects.values_list("uid", flat=True))

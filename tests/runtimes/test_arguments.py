@@ -20,7 +20,7 @@ GOLDEN = (
     "--model-control-mode=explicit",
     "--disable-auto-complete-config",
     "--exit-on-error=false",
-    "--exit-timeout-secs=15",
+    "--exit-timeout-secs=5",
     "--strict-readiness=true",
     "--model-load-thread-count=1",
     "--http-address=127.0.0.1",

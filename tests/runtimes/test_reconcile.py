@@ -16,12 +16,13 @@ from django.conf import settings as django_settings
 from apps.core import clock
 from apps.core.transitions import transition
 from apps.fleet.models import GpuLease
+from apps.serving import reconcile as rows_side
 from apps.serving import selectors, services, states
 from apps.serving.models import Deployment, Instance
 from apps.serving.serialize import instance_dict
 from tests import objects
 from tests.support.standin import StandIn, Ticker, with_file
-from workers import instance_steps
+from workers import instance_looks, instance_steps
 from workers.runtimes import memory_files, processes
 from workers.runtimes.base import Identity
 
@@ -184,11 +185,11 @@ def test_a_server_that_falls_silent_is_ended_and_replaced(
     ticker.until_state(demo, states.READY)
     first = only_instance()
     monkeypatch.setattr(instance_steps, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(instance_steps, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(instance_looks, "LOOK_SECONDS", 0.1)
     standin.behave(silent=True)
     ticker.until(lambda: Instance.objects.filter(pk=first.pk, reason="not_answering").exists())
     monkeypatch.setattr(instance_steps, "SILENT_SECONDS", 30.0)
-    monkeypatch.setattr(instance_steps, "LOOK_SECONDS", 2.0)
+    monkeypatch.setattr(instance_looks, "LOOK_SECONDS", 2.0)
     standin.behave(silent=False)
     ticker.until_state(demo, states.READY)
     assert not processes.is_alive(identity_of(first))
@@ -499,3 +500,48 @@ def test_history_is_kept_for_a_while_and_then_forgotten(
     ticker.until(lambda: Instance.objects.filter(pk=row.pk, state=states.GONE).exists())
     row.refresh_from_db()
     assert (row.reason, row.diagnosis is not None) == ("load_failed", True)
+
+
+def test_old_rows_and_their_folders_go_the_newest_stay(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticker.until_state(demo, states.READY)
+    first = only_instance()
+    services.restart_instance("test", first)
+    ticker.until(lambda: Instance.objects.filter(state=states.GONE).count() == 1)
+    second = ticker.until(lambda: Instance.objects.filter(state=states.SERVING).first())
+    services.restart_instance("test", second)
+    ticker.until(lambda: Instance.objects.filter(state=states.GONE).count() == 2)
+    monkeypatch.setattr(rows_side, "KEPT_ROWS", 1)
+    ticker.restart()
+    ticker.tick()
+    assert not Instance.objects.filter(pk=first.pk).exists()
+    assert not Path(first.folder).exists()
+    assert Instance.objects.filter(pk=second.pk).exists()
+    assert Path(second.log_path).is_file()
+
+
+def test_a_fault_of_ours_in_one_instance_keeps_no_other_waiting(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = ticker.reconciler.stepper.runtime.prepare
+    services.save_deployment("test", {"replicas": 2}, demo)
+    monkeypatch.setattr(ticker.reconciler.stepper.runtime, "prepare", faulty_for_first(prepare))
+    services.deploy("test", demo)
+    ticker.until(lambda: Instance.objects.filter(state=states.SERVING).exists())
+    failed = Instance.objects.filter(reason="prepare_failed").first()
+    assert failed is not None
+    assert "out of order" in failed.sentence
+
+
+def faulty_for_first(prepare: Any) -> Any:
+    """A `prepare` that fails at its first call and works afterwards."""
+    calls: list[str] = []
+
+    def call(spec: Any) -> Any:
+        calls.append(spec.uid)
+        if len(calls) == 1:
+            raise ValueError("out of order")
+        return prepare(spec)
+
+    return call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ from workers.runtimes.base import Ports
 RESTRICTED = ("model-repository", "model-config", "shared-memory", "trace", "logging", "statistics")
 HEADER = "x-inflight-control"
 LOOPBACK = "127.0.0.1"
-# Requests were drained before the server is asked to exit; this is for connections that idle.
-EXIT_SECONDS = 15
+# Requests were drained before the server is asked to exit. What is left are connections that callers keep open for
+# later, and a server waits for these to the end of this time.
+EXIT_SECONDS = 5
 # Only servers of these releases or newer know them; older ones end with a usage text at an unknown flag.
 NEWER_FLAGS = {
     "--allow-client-shm": "false",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +57,7 @@ class Jobs:
             raise job.error
         return job.value
 
-    def wait(self, keys: list[Hashable], seconds: float) -> None:
+    def wait(self, keys: Iterable[Hashable], seconds: float) -> None:
         """Wait until these jobs are done, at most `seconds` for all of them together."""
         deadline = time.monotonic() + seconds
         for key in keys:

@@ -1,0 +1,66 @@
+"""What servers say of themselves, asked of all of them at once in each tick."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from apps.serving import states
+from apps.serving.models import Instance
+from workers.instance_spec import server_identity, server_ports, server_spec
+from workers.runtimes.base import Observation, ServerRuntime
+from workers.runtimes.jobs import Jobs
+
+# Each answer of a server to one look; what takes longer is read by a later tick.
+LOOK_SECONDS = 2.0
+
+
+class Looks:
+    """Answers of the last look, and since when something odd has been seen. Losing it loses nothing."""
+
+    def __init__(self, runtime: ServerRuntime, jobs: Jobs) -> None:
+        self.runtime = runtime
+        self.jobs = jobs
+        self._seen: dict[tuple[str, int], Observation] = {}
+        self._odd_since: dict[tuple[str, int, str], float] = {}
+
+    def look_at(self, rows: list[Instance], seconds: float) -> None:
+        """Ask every server how it is and wait for the answers at most `seconds`.
+
+        An answer that comes later is read by a later tick, so a server that hangs holds nobody up.
+        """
+        keys: dict[tuple[str, int, str], Instance] = {}
+        for row in rows:
+            identity = server_identity(row)
+            if row.state in states.INSTANCE_LIVE and identity is not None and self.runtime.adopt(identity):
+                key = (row.uid, row.attempt, "look")
+                look = partial(self.runtime.observe, server_spec(row), server_ports(row), LOOK_SECONDS)
+                self.jobs.start(key, look)
+                keys[key] = row
+        self._seen.clear()
+        self.jobs.wait(keys, seconds)
+        for key, row in keys.items():
+            found = self.jobs.take(key)
+            if found is not None:
+                self._seen[(row.uid, row.attempt)] = found
+
+    def of(self, row: Instance) -> Observation | None:
+        """What the server said in this tick, null where it has not answered (yet) or another one answered."""
+        found = self._seen.get((row.uid, row.attempt))
+        if found is not None and found.live and found.server_id != row.uid:
+            return None
+        return found
+
+    def for_seconds(self, row: Instance, oddity: str, odd: bool) -> float:
+        """How long something odd has been seen without a break, as this process knows."""
+        key = (row.uid, row.attempt, oddity)
+        if not odd:
+            self._odd_since.pop(key, None)
+            return 0.0
+        return time.monotonic() - self._odd_since.setdefault(key, time.monotonic())
+
+    def forget(self, uid: str) -> None:
+        """Nothing of this instance is of interest any more."""
+        self.jobs.forget(lambda key: isinstance(key, tuple) and key[0] == uid)
+        for key in [key for key in self._odd_since if key[0] == uid]:
+            del self._odd_since[key]

@@ -1,0 +1,59 @@
+"""An instance's row as the server runtime wants it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.conf import settings
+
+from apps.fleet.models import Gpu
+from apps.serving import preview
+from apps.serving.domain import repository
+from apps.serving.models import Instance
+from workers import failures
+from workers.runtimes.base import Identity, Ports, ServerFailure, ServerSpec
+
+MODEL_CODE = Path(__file__).with_name("triton_models") / "llamacpp" / "1"
+
+
+def server_spec(row: Instance, whole: bool = False) -> ServerSpec:
+    """The server that the row asks for; `whole` with the content of its repository.
+
+    Raises ServerFailure where the engine's file is missing, InvalidInput where its settings cannot be rendered.
+    """
+    return ServerSpec(
+        uid=row.uid,
+        folder=Path(settings.INFLIGHT_HOME) / "instances" / row.uid,
+        model=row.deployment.name,
+        gpu=visible_gpu(row.gpu),
+        repository=_repository(row) if whole else (),
+    )
+
+
+def server_ports(row: Instance) -> Ports:
+    """The row's ports; zeros before its first start."""
+    return Ports(row.http_port or 0, row.grpc_port or 0, row.metrics_port or 0)
+
+
+def server_identity(row: Instance) -> Identity | None:
+    """The row's process, null where it has none."""
+    if row.pid is None or row.process_created is None:
+        return None
+    return Identity(row.pid, row.process_created, row.uid)
+
+
+def visible_gpu(gpu: Gpu | None) -> str | None:
+    """What CUDA_VISIBLE_DEVICES names, null for a CPU slot."""
+    if gpu is None or gpu.device != Gpu.Device.GPU:
+        return None
+    return gpu.uuid or str(gpu.index)
+
+
+def _repository(row: Instance) -> tuple[tuple[str, bytes], ...]:
+    engine = row.revision.engine
+    if not (Path(engine.path) / preview.ENGINE_FILE).is_file():
+        raise ServerFailure(failures.engine_missing(engine.path))
+    device = "cpu" if visible_gpu(row.gpu) is None else "gpu"
+    model = preview.model_of(row.deployment.name, engine.path, row.revision.batching, device)
+    code = {path.name: path.read_bytes() for path in sorted(MODEL_CODE.glob("*.py"))}
+    return tuple((file.path, file.content) for file in repository.files(model, code))
