@@ -136,6 +136,16 @@ def set_roles(request: HttpRequest, username: str, body: RolesBody) -> dict[str,
     return serialize.person_dict(person)
 
 
+@router.delete(
+    "/users/{username}", response={204: None, **REFUSALS}, operation_id="delete_user", tags=["people"]
+)
+def delete_user(request: HttpRequest, username: str) -> Status[None]:
+    """Delete an account with its tokens and conversations. Administrators only."""
+    require(actor_of(request), Action.ADMINISTER)
+    services.delete_person(actor_of(request), selectors.person(username))
+    return Status(204, None)
+
+
 class AuditQuery(PageQuery):
     """Narrows the audit trail."""
 

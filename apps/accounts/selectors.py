@@ -17,6 +17,16 @@ def tokens(person: User) -> QuerySet[ApiToken]:
     return ApiToken.objects.filter(owner=person).select_related("owner")
 
 
+def all_tokens() -> QuerySet[ApiToken]:
+    """Everybody's tokens, newest first; for administrators."""
+    return ApiToken.objects.select_related("owner")
+
+
+def any_token(pk: int) -> ApiToken | None:
+    """One token of anybody; whoever acts on it is asked for their role by the service."""
+    return all_tokens().filter(pk=pk).first()
+
+
 def token(person: User, pk: int) -> ApiToken:
     """One token that the person may see: their own, or any for an administrator. Raises NotFound."""
     seen = ApiToken.objects.select_related("owner")

@@ -30,15 +30,20 @@ def digest_of(raw: str) -> str:
 
 
 def create_token(
-    actor: User, name: str, expires_at: datetime | None = None, owner: User | None = None
+    actor: User | str, name: str, expires_at: datetime | None = None, owner: User | None = None
 ) -> tuple[ApiToken, str]:
     """Make a token that acts as `owner` (default: the actor). Returns the row and the text, which is shown once.
 
     Anyone with a role makes tokens for themselves; only administrators for others. Raises InvalidInput naming
-    `name` or `expires_at`.
+    `name`, `expires_at` or `owner`.
     """
-    owner = owner or actor
-    require(actor, Action.VIEW if owner.pk == actor.pk else Action.ADMINISTER)
+    person = actor if isinstance(actor, User) else None
+    owner = owner or person
+    if owner is None:
+        raise InvalidInput(
+            "token_owner", _("A token acts as an account."), field="owner", remedy=_("Name the account.")
+        )
+    require(actor, Action.VIEW if person is not None and owner.pk == person.pk else Action.ADMINISTER)
     name = name.strip()
     if not name or len(name) > NAME_LIMIT:
         raise InvalidInput(

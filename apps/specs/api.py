@@ -19,6 +19,7 @@ from apps.registry.api import router as registry_router
 from apps.serving.api import router as serving_router
 from apps.specs.errors import InflightAPI, error_body, install
 from apps.specs.routes import router as specs_router
+from apps.telemetry.api import router as telemetry_router
 
 DESCRIPTION = (
     "Everything that the pages do. Authenticate with `Authorization: Bearer ifl_...` (an API token) or with a "
@@ -41,6 +42,7 @@ for router in (
     engines_router,
     serving_router,
     fleet_router,
+    telemetry_router,
     chat_router,
     specs_router,
     accounts_router,

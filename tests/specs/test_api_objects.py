@@ -218,6 +218,29 @@ def test_instances(operator: Client, tmp_path: Path) -> None:
     refused(send(operator, "POST", "/instances/none-such/restart"), 404, "instance_unknown")
 
 
+def test_metrics_of_the_last_hour(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = objects.instance(objects.revision(objects.deployment()))
+    sample = {"at": 1.5, "requests_running": 2.0, "ttft_p99_ms": None}
+    asked: list[tuple[str, float]] = []
+
+    def read(key: str, since: float) -> list[dict[str, float | None]]:
+        asked.append((key, since))
+        return [sample]
+
+    monkeypatch.setattr("apps.telemetry.store.read", read)
+    monkeypatch.setattr("apps.telemetry.store.is_alive", lambda: None)
+    for path in ("/metrics", "/deployments/demo/metrics", f"/instances/{live.uid}/metrics"):
+        assert ok(send(operator, "GET", f"{path}?seconds=60")) == {"alive": None, "samples": [sample]}
+    keys = [key for key, _since in asked]
+    assert keys == [
+        "samples:fleet",
+        f"samples:deployment:{live.deployment_id}",
+        f"samples:instance:{live.pk}",
+    ]
+    refused(send(operator, "GET", "/metrics?seconds=3601"), 422, "invalid_input", "seconds")
+    refused(send(operator, "GET", "/deployments/none-such/metrics"), 404, "deployment_unknown", "deployment")
+
+
 def test_nodes(operator: Client) -> None:
     objects.node("n1")
     assert ok(send(operator, "GET", "/nodes"))["items"][0]["gpus"][0]["free_share"] == 100

@@ -153,6 +153,9 @@ def test_roles_through_the_api() -> None:
     refused(send(client_of(user), "PUT", "/users/viewer/roles", {"roles": []}), 403, "role_missing")
     refused(send(client_of(user), "GET", "/users"), 403, "role_missing")
     assert send(boss, "GET", "/users").json()["count"] == 2
+    refused(send(boss, "DELETE", "/users/administrator"), 409, "own_account")
+    refused(send(client_of(user), "DELETE", "/users/administrator"), 403, "role_missing")
+    assert send(boss, "DELETE", "/users/viewer").status_code == 204
 
 
 def test_a_path_that_is_none_has_the_same_shape() -> None:

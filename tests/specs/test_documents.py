@@ -231,9 +231,7 @@ def test_broken_and_hostile_text(text: str, sentence: str) -> None:
 def test_aliases_that_explode_are_refused_before_they_do() -> None:
     names = "abcdefgh"
     lines = ["a: &a [1,1,1,1,1,1,1,1,1]"]
-    lines += [
-        f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]" for old, new in itertools.pairwise(names)
-    ]
+    lines += [f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]" for old, new in itertools.pairwise(names)]
     began = time.monotonic()
     with pytest.raises(InvalidInput, match="aliases that stand for too many values"):
         read_documents("\n".join(lines), "f.yaml")

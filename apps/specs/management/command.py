@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
+from apps.accounts.roles import Action, require
 from apps.accounts.selectors import person
 from apps.core.exceptions import InflightError, InvalidInput
 from apps.specs.errors import error_body
@@ -35,8 +39,7 @@ class InflightCommand(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Options of every command."""
-        parser.add_argument("--user", metavar="NAME", help=_("act as this account, with its roles"))
-        parser.add_argument("--json", action="store_true", help=_("print JSON"))
+        add_common_options(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the command; an error of ours becomes its sentences and the exit code."""
@@ -66,6 +69,62 @@ class InflightCommand(BaseCommand):
                 self.stdout.write(line)
 
 
+# What a verb gives: the value that --json prints, and the lines for a person.
+Outcome = tuple[Any, list[str]]
+
+
+def _no_arguments(parser: ArgumentParser) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One thing that a command does with its kind of object: `manage.py build start f16`."""
+
+    name: str
+    help: str | Promise
+    run: Callable[[Actor, Mapping[str, Any]], Outcome]
+    arguments: Callable[[ArgumentParser], None] = _no_arguments
+    # The least that the verb asks for; the service that it calls asks for more.
+    needs: Action = Action.VIEW
+
+
+class ObjectCommand(InflightCommand):
+    """A command whose first word says what to do."""
+
+    verbs: tuple[Verb, ...] = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """One parser for each verb; the common options stand after it."""
+        below = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        for verb in self.verbs:
+            inner = below.add_parser(verb.name, help=str(verb.help))
+            verb.arguments(inner)
+            add_common_options(inner)
+
+    def run(self, actor: Actor, options: Mapping[str, Any]) -> None:
+        """Run the verb and print what it gives."""
+        verb = next(verb for verb in self.verbs if verb.name == options["verb"])
+        require(actor, verb.needs)
+        value, lines = verb.run(actor, options)
+        self.show(options, value, lines)
+
+
+def argument(*names: str, **keywords: Any) -> Callable[[ArgumentParser], None]:
+    """Adds one argument to the parser of a verb."""
+
+    def add(parser: ArgumentParser) -> None:
+        parser.add_argument(*names, **keywords)
+
+    return add
+
+
+def add_common_options(parser: ArgumentParser) -> None:
+    """Who acts, and how the outcome is printed."""
+    parser.add_argument("--user", metavar="NAME", help=_("act as this account, with its roles"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
+
+
 def error_lines(error: InflightError) -> list[str]:
     """An error as a person reads it: every finding, then the remedy."""
     findings = error.findings if isinstance(error, InvalidInput) else ()
@@ -92,7 +151,12 @@ def read_file(name: str) -> tuple[str, str]:
         ) from error
 
 
-def table(rows: list[Mapping[str, Any]], columns: Mapping[str, str]) -> list[str]:
+def listed(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Outcome:
+    """The outcome of a verb that lists."""
+    return {"items": list(rows), "count": len(rows)}, table(rows, columns)
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[str]:
     """Rows as aligned text: `columns` maps keys to headings; what is absent is a dash."""
     cells = [list(columns.values())]
     cells += [["-" if row.get(key) is None else str(row[key]) for key in columns] for row in rows]
@@ -101,6 +165,3 @@ def table(rows: list[Mapping[str, Any]], columns: Mapping[str, str]) -> list[str
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in cells
     ]
-
-
-Handler = Callable[[Actor, Mapping[str, Any]], None]

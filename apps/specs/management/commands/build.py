@@ -1,0 +1,65 @@
+"""`manage.py build start|cancel|retry|list`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _l
+
+from apps.engines import selectors, services
+from apps.engines.models import Build
+from apps.engines.serialize import build_dict
+from apps.engines.states import BUILD
+from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed
+from apps.specs.services import Actor
+
+
+def _shown(row: Build) -> Outcome:
+    line = _("Build #%(number)d of %(profile)s: %(state)s. %(sentence)s") % {
+        "number": row.number,
+        "profile": row.profile or row.checkpoint.name,
+        "state": row.state,
+        "sentence": row.sentence,
+    }
+    return build_dict(row), [line.strip(), *([row.remedy] if row.remedy else [])]
+
+
+def _start(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.start_build(actor, selectors.build_profile(options["profile"])))
+
+
+def _cancel(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.cancel_build(actor, selectors.build(options["number"])))
+
+
+def _retry(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.retry_build(actor, selectors.build(options["number"])))
+
+
+def _list(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    rows = selectors.builds()
+    if options["state"]:
+        rows = rows.filter(state=options["state"])
+    columns = {
+        "number": _("NUMBER"),
+        "state": _("STATE"),
+        "profile": _("PROFILE"),
+        "quantization": _("TYPE"),
+        "created_at": _("CREATED"),
+        "sentence": _("WHAT HAPPENED"),
+    }
+    return listed([build_dict(row) for row in rows], columns)
+
+
+class Command(ObjectCommand):
+    """Attempts to make engines."""
+
+    help = "Start, cancel, retry and list builds."
+    verbs = (
+        Verb("start", _l("start a build of a profile"), _start, argument("profile")),
+        Verb("cancel", _l("cancel a build"), _cancel, argument("number", type=int)),
+        Verb("retry", _l("try a failed or cancelled build again"), _retry, argument("number", type=int)),
+        Verb("list", _l("list builds, newest first"), _list, argument("--state", choices=BUILD.values)),
+    )

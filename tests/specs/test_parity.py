@@ -1,0 +1,207 @@
+"""Each action of a service with its doors: page, REST operation and command, or the reason why there is none."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from django.core.management import get_commands, load_command_class
+from django.urls import NoReverseMatch, reverse
+
+from apps.specs.api import api
+from apps.specs.management.command import ObjectCommand
+
+APPS = Path(__file__).parents[2] / "apps"
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Where an action is reached. A text in brackets is the reason why that door is missing."""
+
+    page: str
+    api: str
+    command: str
+
+
+BY_YAML = "apply"
+PRIVATE = "(conversations belong to the person who chats)"
+STREAM = "(an answer streams: the socket of the playground is its door)"
+
+DOORS: dict[str, Doors] = {
+    "registry.register_checkpoint": Doors("registry:new", "register_checkpoint", "checkpoint register"),
+    "registry.change_source": Doors(
+        "admin:registry_checkpoint_change", "change_checkpoint_source", "checkpoint change"
+    ),
+    "registry.inspect_again": Doors("registry:inspect", "inspect_checkpoint", "checkpoint inspect"),
+    "registry.delete_checkpoint": Doors("registry:delete", "delete_checkpoint", "checkpoint delete"),
+    "engines.save_build_profile": Doors("admin:engines_buildprofile_add", "create_build_profile", BY_YAML),
+    "engines.delete_build_profile": Doors(
+        "admin:engines_buildprofile_delete", "delete_build_profile", "build_profile delete"
+    ),
+    "engines.start_build": Doors("engines:new", "start_build", "build start"),
+    "engines.cancel_build": Doors("engines:cancel", "cancel_build", "build cancel"),
+    "engines.retry_build": Doors("engines:retry", "retry_build", "build retry"),
+    "engines.delete_engine": Doors("engines:delete_engine", "delete_engine", "engine delete"),
+    "serving.save_batching_profile": Doors(
+        "admin:serving_batchingprofile_add", "create_batching_profile", BY_YAML
+    ),
+    "serving.delete_batching_profile": Doors(
+        "admin:serving_batchingprofile_delete", "delete_batching_profile", "batching_profile delete"
+    ),
+    "serving.save_deployment": Doors("serving:new", "create_deployment", BY_YAML),
+    "serving.delete_deployment": Doors("serving:delete", "delete_deployment", "deployment delete"),
+    "serving.deploy": Doors("serving:deploy", "deploy", "deployment deploy"),
+    "serving.stop": Doors("serving:stop", "stop_deployment", "deployment stop"),
+    "serving.roll_back": Doors("serving:roll_back", "roll_back", "deployment rollback"),
+    "serving.restart_instance": Doors("serving:restart", "restart_instance", "instance restart"),
+    "fleet.set_cordoned": Doors("fleet:cordon", "cordon_node", "node cordon"),
+    "chat.create_conversation": Doors("chat:new", "create_conversation", "chat"),
+    "chat.ask": Doors("chat:conversation", STREAM, "chat"),
+    "chat.regenerate": Doors("chat:conversation", STREAM, "(manage.py chat asks once)"),
+    "chat.stop_turn": Doors("chat:conversation", "stop_turn", "(Ctrl-C in manage.py chat)"),
+    "chat.rename_conversation": Doors("chat:rename", "rename_conversation", PRIVATE),
+    "chat.delete_conversation": Doors("chat:delete", "delete_conversation", PRIVATE),
+    "accounts.create_token": Doors("admin:accounts_apitoken_add", "create_token", "token create"),
+    "accounts.revoke_token": Doors("admin:accounts_apitoken_do", "revoke_token", "token revoke"),
+    "accounts.set_roles": Doors("admin:auth_user_change", "set_roles", "account roles"),
+    "accounts.delete_person": Doors("admin:auth_user_delete", "delete_user", "account delete"),
+    "accounts.save_person": Doors(
+        "admin:auth_user_add",
+        "(an account is made where its password is set: in the admin)",
+        "(an account is made where its password is set: in the admin)",
+    ),
+    "specs.plan": Doors("(what would change is shown by each form's preview)", "plan_specs", "plan"),
+    "specs.apply": Doors("(each form saves one object)", "apply_specs", "apply"),
+    "specs.export": Doors("(pages show the objects themselves)", "export_specs", "export"),
+}
+
+# Functions of services that no person calls: who does instead.
+INTERNAL: dict[str, str] = {
+    "accounts.authenticate_token": "the API, for every request with a token",
+    "accounts.digest_of": "the other functions here",
+    "accounts.record_password": "the admin's form that sets a password",
+    "accounts.refuse_losing_last_administrator": "the other functions here",
+    "registry.check_name": "every service that takes a name",
+    "engines.claim_build": "GPU worker",
+    "engines.end_cancelled": "GPU worker",
+    "engines.fail_build": "GPU worker",
+    "engines.finish_build": "GPU worker",
+    "engines.record_child": "GPU worker",
+    "engines.record_plan": "GPU worker",
+    "engines.record_progress": "GPU worker",
+    "engines.record_stage": "GPU worker",
+    "engines.renew_build": "GPU worker",
+    "engines.requeue_build": "GPU worker and sweep",
+    "fleet.beat": "heartbeat thread of the control worker",
+    "fleet.echo": "reconcile task",
+    "fleet.register_node": "control worker at its start, manage.py join",
+    "fleet.release_expired": "sweep",
+    "fleet.release_lease": "workers",
+    "fleet.release_leases_of": "workers",
+    "fleet.renew_lease": "workers",
+    "fleet.saw_node": "heartbeat thread of the control worker",
+    "fleet.take_lease": "workers",
+    "serving.start_waiting": "the signal of a finished build, and the sweep",
+}
+
+
+def public_functions() -> set[str]:
+    """`app.function` of every function that an app's services offer."""
+    found = set()
+    for file in sorted(APPS.glob("*/services.py")):
+        app = file.parent.name
+        module = importlib.import_module(f"apps.{app}.services")
+        found |= {f"{app}.{name}" for name in _names(module) if inspect.isfunction(getattr(module, name))}
+    return found
+
+
+def _names(module: ModuleType) -> list[str]:
+    exported = getattr(module, "__all__", None)
+    if exported is not None:
+        return list(exported)
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]
+
+
+def test_every_function_of_a_service_is_in_the_table() -> None:
+    functions = public_functions()
+    assert functions - set(DOORS) - set(INTERNAL) == set()
+    assert (set(DOORS) | set(INTERNAL)) - functions == set()
+    assert set(DOORS) & set(INTERNAL) == set()
+
+
+def _resolves(name: str) -> bool:
+    for arguments in ([], [1], ["x"], ["x", 1], ["x", "y"], [1, "x"]):
+        try:
+            reverse(name, args=arguments)
+        except NoReverseMatch:
+            continue
+        return True
+    return False
+
+
+@pytest.mark.parametrize("action", DOORS)
+def test_the_page_is_there(action: str) -> None:
+    door = DOORS[action].page
+    assert door.startswith("(") or _resolves(door), door
+
+
+@pytest.fixture(scope="module")
+def operations() -> set[str]:
+    paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    return {operation["operationId"] for path in paths.values() for operation in path.values()}
+
+
+@pytest.mark.parametrize("action", DOORS)
+def test_the_operation_is_there(action: str, operations: set[str]) -> None:
+    door = DOORS[action].api
+    assert door.startswith("(") or door in operations, door
+
+
+@pytest.mark.parametrize("action", DOORS)
+def test_the_command_is_there(action: str) -> None:
+    door = DOORS[action].command
+    if door.startswith("("):
+        return
+    name, _, verb = door.partition(" ")
+    command = load_command_class(get_commands()[name], name)
+    if verb:
+        assert isinstance(command, ObjectCommand)
+        assert verb in {item.name for item in command.verbs}
+
+
+def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: set[str]) -> None:
+    paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    changing = {
+        operation["operationId"]
+        for path in paths.values()
+        for method, operation in path.items()
+        if method != "get"
+    }
+    # Doors of the same action: a profile is saved by creating and by changing it, a node cordoned and uncordoned.
+    twins = {
+        "change_build_profile",
+        "change_batching_profile",
+        "change_deployment",
+        "uncordon_node",
+    }
+    assert changing - twins == {doors.api for doors in DOORS.values() if not doors.api.startswith("(")} - {
+        "export_specs"
+    }
+    assert len(operations) == sum(len(path) for path in paths.values())
+
+
+def test_every_command_on_objects_is_in_the_table() -> None:
+    listed = {doors.command for doors in DOORS.values()}
+    for name, app in get_commands().items():
+        command = load_command_class(app, name) if app == "apps.specs" else None
+        if isinstance(command, ObjectCommand):
+            verbs = {f"{name} {verb.name}" for verb in command.verbs}
+            assert verbs - listed <= {f"{name} list", "node uncordon"}
