@@ -1,0 +1,172 @@
+"""Every page at every width and in both themes: nothing overflows, text is legible, the keyboard gets everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from apps.accounts.roles import VIEWER
+from apps.chat.models import Conversation, Turn
+from tests import people
+from tests.browser import checks
+from tests.browser.conftest import Tab, cookie_of
+from tests.browser.server import Server
+from tests.browser.world import LONG, World
+
+WIDTHS = ((390, 844), (768, 1024), (1440, 900))
+THEMES = ("light", "dark")
+CONVERSATION = "/playground/{conversation}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A page, what it must say without any script, and the selector of its main action."""
+
+    path: str
+    words: str
+    action: str
+
+
+PAGES = (
+    Case("/", "Needs attention", "#attention button"),
+    Case("/checkpoints/", "tiny", "main .button-primary"),
+    Case("/checkpoints/tiny/", "llama", "main .button-primary"),
+    Case(f"/checkpoints/{LONG}/", "announces", "main .button-danger"),
+    Case("/checkpoints/-/new/", "Register a checkpoint", "main .button-primary"),
+    Case("/builds/", "running", "main .button-primary"),
+    Case("/builds/new/?checkpoint=tiny", "Engine, estimated", "main .button-primary"),
+    Case("/builds/1/", "succeeded", "main .button-primary"),
+    Case("/builds/2/", "The disk is full", "main .button-primary"),
+    Case("/builds/3/", "Quantise the weights", "main .button-danger"),
+    Case("/deployments/", "degraded", "main .button-primary"),
+    Case("/deployments/demo/", "TTFT", "main .button-danger"),
+    Case("/deployments/demo/instances/", "k3v9q2m8tx", "#instances button"),
+    Case("/deployments/demo/configuration/?revision=1", "config.pbtxt", "#revisions button"),
+    Case("/deployments/demo/access/", "manage.py", "main [data-copy]"),
+    Case("/deployments/-/new/", "Public name", "main .button-primary"),
+    Case("/deployments/demo/edit/", "Replicas", "main .button-primary"),
+    Case("/fleet/", "cpu0", "main button"),
+    Case("/playground/", "New conversation", "main .button-primary"),
+    Case(CONVERSATION, "Paris", "#prompt"),
+)
+
+
+@pytest.fixture
+def talk(tab: Tab, world: World) -> int:
+    """A conversation of the signed-in person with one answer of each kind."""
+    from django.contrib.auth.models import User
+
+    row = Conversation.objects.create(
+        owner=User.objects.get(username="ada"),
+        deployment=world.deployment,
+        title=LONG,
+        params={"max_tokens": 64},
+    )
+    common = {
+        "conversation": row,
+        "prompt": "What is the capital of France? " * 8,
+        "metrics": {"ttft_ms": 142.2, "tokens": 8},
+    }
+    Turn.objects.create(uid="t1", position=1, answer="Paris. " * 60, state="done", **common)
+    Turn.objects.create(
+        uid="t2", position=2, answer="x" * 300, state="stopped", sentence="Stopped by you.", **common
+    )
+    Turn.objects.create(
+        uid="t3", position=3, state="failed", sentence="The server went away.", remedy="Ask again.", **common
+    )
+    return row.pk
+
+
+def _open(page: Page, case: Case, talk: int) -> None:
+    page.goto(case.path.format(conversation=talk))
+
+
+@pytest.mark.parametrize("case", PAGES, ids=lambda case: case.path)
+def test_a_page_at_every_width_and_theme(tab: Tab, talk: int, case: Case) -> None:
+    page = tab.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    _open(page, case, talk)
+    page.wait_for_load_state("networkidle")
+    checks.assert_still(page)
+    found: dict[str, list[str]] = {}
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        for width, height in (*WIDTHS, (720, 450)):
+            page.set_viewport_size({"width": width, "height": height})
+            wrong = checks.problems(page)
+            if wrong:
+                found[f"{width} {theme}"] = wrong
+    assert found == {}
+
+
+@pytest.mark.parametrize("case", PAGES, ids=lambda case: case.path)
+def test_the_keyboard_reaches_the_main_action(tab: Tab, talk: int, case: Case) -> None:
+    page = tab.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    _open(page, case, talk)
+    if case.path == CONVERSATION:
+        # The page begins where the person goes on: in the composer.
+        assert page.evaluate("document.activeElement.id") == "prompt"
+        assert checks.tab_to(page, "[data-divider]") == []
+        return
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    assert checks.tab_to(page, case.action) == []
+
+
+def test_every_page_has_its_content_without_scripts(
+    browser: Browser, server: Server, tab: Tab, talk: int, context: BrowserContext
+) -> None:
+    plain = browser.new_context(base_url=server.url, java_script_enabled=False)
+    plain.add_cookies(context.cookies())  # type: ignore[arg-type]
+    page = plain.new_page()
+    try:
+        missing = []
+        for case in PAGES:
+            _open(page, case, talk)
+            if case.words not in page.locator("main").inner_text():
+                missing.append(case)
+        assert missing == []
+    finally:
+        plain.close()
+
+
+def test_sign_in_at_every_width_and_theme(context: BrowserContext, world: World) -> None:
+    context.clear_cookies()
+    page = context.new_page()
+    page.goto("/builds/3/")
+    assert "/sign-in/?next=/builds/3/" in page.url
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        for width, height in (*WIDTHS, (720, 450)):
+            page.set_viewport_size({"width": width, "height": height})
+            assert checks.problems(page) == []
+    people.person(VIEWER, name="vera")
+    page.keyboard.type("vera")
+    page.keyboard.press("Tab")
+    page.keyboard.type("wrong")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").wait_for()
+    assert checks.problems(page) == []
+    page.fill("#id_password", "correct horse")
+    page.keyboard.press("Enter")
+    page.get_by_text("Quantise the weights").wait_for()
+    assert page.url.endswith("/builds/3/")
+    page.close()
+
+
+def test_refusals_are_legible_too(tab: Tab, server: Server, context: BrowserContext) -> None:
+    tab.forgiven = ("404 (Not Found)", "403 (Forbidden)")
+    page = tab.page
+    for path in ("/builds/999/", "/no-such-page/"):
+        page.goto(path)
+        assert checks.problems(page) == []
+    context.clear_cookies()
+    context.add_cookies([cookie_of(people.person(VIEWER, name="vera"), server)])  # type: ignore[list-item]
+    page.goto("/builds/new/")
+    assert "This needs the role operator." in page.locator("main").inner_text()
+    assert checks.problems(page) == []
