@@ -110,6 +110,10 @@ def event_reader(take: Callable[[dict[str, Any]], None]) -> Callable[[bytes], No
         if not isinstance(event, dict) or not isinstance(event.get("event"), str):
             log.warning("A step sent no event: %.200r", line)
             return
-        take(event)
+        try:
+            take(event)
+        except (ValueError, TypeError, AttributeError) as error:
+            # A field of another kind than agreed; the pipe is drained on.
+            log.warning("A step's event cannot be used (%s): %.200r", error, line)
 
     return read

@@ -23,10 +23,13 @@ from apps.engines.models import Build
 from apps.engines.policy import MESSAGE_LIFE_SECONDS, RESEND_AFTER_SECONDS, RUN_BUILD
 from apps.fleet.models import Gpu
 from apps.fleet.selectors import slots_for_work
+from apps.realtime.redis_clients import sync_client
 
 log = logging.getLogger(__name__)
 # What a broker that is gone raises, whatever the layer that noticed.
 BROKER_ERRORS = (KombuError, RedisError, OSError)
+# Reasons of a queued build that say why it still waits.
+WAITS = frozenset({"no_worker", "waiting_for_slot", "waiting_for_share", "queue_unreachable"})
 
 
 def on_commit(build: Build) -> None:
@@ -51,10 +54,10 @@ def send(build: Build) -> bool:
             build, "waiting_for_slot", _("Waits for build #%(number)s.") % {"number": other.number}, "", slot
         )
         return False
+    # What is said about waiting is over now; why an earlier attempt ended stays until the next one begins.
+    said: dict[str, Any] = {"reason": "", "sentence": "", "remedy": ""} if build.reason in WAITS else {}
     # The row first: the worker may have the message before this returns.
-    said: dict[str, Any] = {"reason": "", "sentence": "", "remedy": ""}
-    placed = amend(build, states=[states.QUEUED], node=slot.node, gpu=slot, dispatched_at=clock.now(), **said)
-    if not placed:
+    if not amend(build, states=[states.QUEUED], node=slot.node, gpu=slot, dispatched_at=clock.now(), **said):
         return False
     try:
         _publish(build, slot)
@@ -72,6 +75,8 @@ def send(build: Build) -> bool:
 
 
 def _publish(build: Build, slot: Gpu) -> None:
+    # Asked first, because the broker's own client tries for six seconds where Redis is away, and a person waits.
+    sync_client().ping()
     # Any: the stubs know names only, and a name would be refused, because queues are never made by a typo.
     queue: Any = Queue(f"node.{slot.node.node_id}.gpu{slot.index}")
     current_app.send_task(

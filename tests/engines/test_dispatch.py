@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -67,6 +68,14 @@ def test_a_queued_build_is_sent_again_after_ten_seconds(
     assert sent == [(1, "node.n-test.gpu0")]
 
 
+def test_why_an_earlier_attempt_ended_stays_until_the_next_begins(
+    queued: Callable[..., Build], sent: list[Any]
+) -> None:
+    build = queued(reason="worker_lost", sentence="It fell silent.")
+    assert dispatch.send(build)
+    assert (build.reason, build.sentence) == ("worker_lost", "It fell silent.")
+
+
 def test_behind_a_running_build_nothing_is_piled_up(queued: Callable[..., Build], sent: list[Any]) -> None:
     queued(1, state=states.RUNNING, lease_expires_at=clock.now() + timedelta(seconds=40))
     second = queued(2, "Q8_0")
@@ -129,7 +138,9 @@ def test_redis_goes_and_comes_back(queued: Callable[..., Build], celery_broker: 
     assert dispatch.send(build)
     celery_broker.stop()
     Build.objects.update(dispatched_at=None)
+    began = time.monotonic()
     assert dispatch.resend() == 0
+    assert time.monotonic() - began < 3, "a person waits for this"
     build.refresh_from_db()
     assert (build.state, build.reason) == (states.QUEUED, "queue_unreachable")
     celery_broker.start()
