@@ -17,6 +17,7 @@ QUEUE_FULL = ("maximum queue size", "exceeds maximum queue size", "request timeo
 NOT_READY = ("unknown model", "no available versions", "not at ready state", "is not available", "not ready")
 DYING = ("is being unloaded", "server is stopping", "server exiting")
 DEAD = ("is not healthy", "engine is broken", "stub process")
+TRACEBACK = "Traceback (most recent call last):"
 # Internal traces name files and addresses; one line of what happened is enough for a reader.
 MOST_LETTERS = 400
 
@@ -68,10 +69,11 @@ def _of_request(code: str, text: str) -> StreamError:
 
 def first_line(text: str) -> str:
     """The last line of a Python traceback, else the first line; never more than a paragraph."""
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    bare = text.replace(TRACEBACK, "")
+    lines = [line.strip() for line in bare.splitlines() if line.strip()]
     if not lines:
         return ""
-    line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    line = lines[0] if bare == text else lines[-1].removeprefix("...").strip()
     return line if len(line) <= MOST_LETTERS else line[: MOST_LETTERS - 1] + "…"
 
 

@@ -1,0 +1,84 @@
+"""The waiting queue and the choice of a slot."""
+
+from __future__ import annotations
+
+import pytest
+from llamacpp_errors import QueueFull
+from llamacpp_queue import WaitingQueue
+from llamacpp_slots import SlotTable, common_prefix
+
+
+def test_the_queue_is_first_in_first_out_and_gives_back_whom_it_is_asked_for() -> None:
+    queue: WaitingQueue[str] = WaitingQueue(3)
+    for key, name in enumerate("abc"):
+        queue.put(key, name)
+    with pytest.raises(QueueFull):
+        queue.put(3, "d")
+    queue.put(3, "d", places_free=1)
+    assert queue.remove(1) == "b"
+    assert queue.remove(1) is None
+    assert [queue.take(), queue.take(), queue.take(), queue.take()] == ["a", "c", "d", None]
+
+
+def test_drain_empties_in_order() -> None:
+    queue: WaitingQueue[str] = WaitingQueue(9)
+    for key, name in enumerate("ab"):
+        queue.put(key, name)
+    assert queue.drain() == ["a", "b"]
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize(
+    ("held", "prompt", "most", "shared"),
+    [
+        ([], [1, 2], 9, 0),
+        ([1, 2, 3], [1, 2, 4], 9, 2),
+        ([1, 2, 3], [1, 2, 3, 4], 9, 3),
+        ([1, 2, 3], [1, 2, 3], 1, 1),
+        ([5], [1], 9, 0),
+        ([1, 2], [1], 9, 1),
+    ],
+)
+def test_common_prefix(held: list[int], prompt: list[int], most: int, shared: int) -> None:
+    assert common_prefix(held, prompt, most) == shared
+
+
+def test_the_slot_with_the_longest_beginning_wins_and_at_least_two_tokens_are_left() -> None:
+    table = SlotTable(3)
+    table.slots[1].tokens = [1, 2, 3, 4, 5, 6]
+    placement = table.place([1, 2, 3, 4, 5, 6])
+    assert placement is not None
+    assert (placement.slot.number, placement.kept, placement.donor) == (1, 4, None)
+
+
+def test_without_a_match_the_slot_unused_longest_is_taken() -> None:
+    table = SlotTable(2)
+    first = table.place([1, 2, 3])
+    assert first is not None
+    table.release(first.slot)
+    second = table.place([7, 8, 9])
+    assert second is not None
+    assert second.slot.number != first.slot.number
+
+
+def test_no_free_slot_is_none() -> None:
+    table = SlotTable(1)
+    assert table.place([1]) is not None
+    assert table.place([1]) is None
+    assert table.busy == 1
+
+
+def test_a_donor_is_used_only_where_it_saves_enough() -> None:
+    table = SlotTable(2)
+    long = list(range(100))
+    busy = table.place(long)
+    assert busy is not None
+    busy.slot.tokens = long
+    near = table.place([*range(20), 999, 998])
+    assert near is not None
+    assert near.donor is None
+    table.release(near.slot)
+    shared = table.place([*range(60), 999, 998])
+    assert shared is not None
+    assert shared.donor is busy.slot
+    assert shared.kept == 60
