@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from typing import Any
 
+from django.conf import settings
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext_lazy as _
 
 from apps.accounts.service_admin import Preview, PreviewPart
 from apps.engines import selectors, states
+from apps.engines.domain.build_spec import BuildSpec
+from apps.engines.domain.llamacpp_commands import Places, step_commands
 from apps.engines.models import Build, BuildProfile, Engine
+from apps.engines.paths import engines_folder
 
 
 def preview_of(profile: BuildProfile) -> Preview:
@@ -36,7 +42,21 @@ def preview_of(profile: BuildProfile) -> Preview:
     parts = [PreviewPart(_("A build of this profile"), rows=rows)]
     if findings:
         parts.append(PreviewPart(_("Findings"), findings=tuple(findings)))
+    if profile.builder == BuildProfile.Builder.LLAMACPP:
+        parts.append(PreviewPart(_("Steps of a build"), code=_steps(spec)))
     return Preview(tuple(parts))
+
+
+def _steps(spec: BuildSpec) -> str:
+    places = Places(
+        python=settings.INFLIGHT_SERVING_PYTHON,
+        work="<work>",
+        plan_file="<plan>",
+        engines=str(engines_folder()),
+        fingerprint=spec.fingerprint(),
+        cores=os.cpu_count() or 1,
+    )
+    return "\n".join(f"# {step.title}\n{shlex.join(step.argv)}" for step in step_commands(spec, places))
 
 
 def _outcome(fingerprint: str) -> Any:

@@ -261,6 +261,8 @@ def test_preview_of_a_build_profile(operator: Client) -> None:
     shown = preview(operator, "engines_buildprofile", data)
     assert "make a new engine" in shown
     assert "estimated size of the engine" in shown
+    assert "# Convert to Q8_0" in shown
+    assert "-m workers.builders.llamacpp_steps.convert --source" in shown
     assert "has no option" in preview(operator, "engines_buildprofile", {**data, "options": '{"x": 1}'})
     objects.build(objects.build_profile("q8", quantization="Q8_0"), "queued", number=7)
     assert "join build #7" in preview(operator, "engines_buildprofile", {**data, "name": "again"})

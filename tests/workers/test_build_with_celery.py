@@ -12,6 +12,7 @@ import pytest
 
 from apps.core.models import AuditEntry
 from apps.engines import states
+from apps.engines.domain.llamacpp_commands import STEPS
 from apps.engines.models import Build, Engine
 from apps.engines.services import cancel_build, save_build_profile, start_build
 from apps.engines.sweep import sweep
@@ -21,7 +22,6 @@ from apps.fleet.services import register_node
 from apps.registry.domain.gguf_facts import read_facts
 from apps.registry.models import Checkpoint
 from tests.support.celery import Worker, wait_until
-from workers.builders.llamacpp import STEPS
 
 pytestmark = pytest.mark.integration
 StartWorker = Callable[..., Worker]

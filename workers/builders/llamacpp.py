@@ -11,10 +11,9 @@ from django.conf import settings
 from apps.core.exceptions import Finding, InfrastructureError
 from apps.engines.attempts import Artefact
 from apps.engines.domain.build_spec import BuildSpec, check_spec
+from apps.engines.domain.llamacpp_commands import ARTEFACT, MODEL, Places, StepCommand, step_commands
 from workers.builders.base import BuildContext, Step
 
-MODEL = "model.gguf"
-STEPS = "workers.builders.llamacpp_steps"
 # Measured on two cores of a 2020s server, in bytes/s; they only weigh the stages against each other.
 HASH_RATE = 500e6
 CONVERT_RATE = 120e6
@@ -58,44 +57,29 @@ class LlamaCppBuilder:
 
     def plan(self, spec: BuildSpec, context: BuildContext) -> list[Step]:
         """inspect -> convert -> verify -> publish."""
-        artefact = context.work / "engine"
-        model = artefact / MODEL
         read = _size_of(Path(spec.path))
         written = context.engine_bytes or read
-        source, kind = ("--source", spec.path), ("--type", spec.quantization)
-        place = ("--engines", str(context.engines), "--fingerprint", context.fingerprint)
-        identity = json.dumps(spec.source, sort_keys=True)
+        seconds = {
+            "inspect": read / HASH_RATE,
+            "convert": written / CONVERT_RATE,
+            "verify": 1 + written / LOAD_RATE,
+            "publish": written / HASH_RATE,
+        }
+        outputs = {
+            "convert": (context.work / ARTEFACT / MODEL,),
+            "publish": (context.engines / context.fingerprint / "manifest.json",),
+        }
+        places = Places(
+            python=str(context.serving_python),
+            work=str(context.work),
+            plan_file=str(context.plan_file),
+            engines=str(context.engines),
+            fingerprint=context.fingerprint,
+            cores=int(context.node.get("cores") or 1),
+        )
         return [
-            self._step(
-                context,
-                "inspect",
-                "Inspect the checkpoint",
-                ("inspect_source", *source, "--identity", identity, *kind, "--work", str(context.work)),
-                read / HASH_RATE,
-            ),
-            self._step(
-                context,
-                "convert",
-                f"Convert to {spec.quantization}",
-                ("convert", *source, "--target", str(model), *kind),
-                written / CONVERT_RATE,
-                (model,),
-            ),
-            self._step(
-                context,
-                "verify",
-                "Load it and generate",
-                ("verify", "--model", str(model), "--threads", str(context.node.get("cores") or 1)),
-                1 + written / LOAD_RATE,
-            ),
-            self._step(
-                context,
-                "publish",
-                "Publish",
-                ("publish", "--artefact", str(artefact), "--plan", str(context.plan_file), *place),
-                written / HASH_RATE,
-                (context.engines / context.fingerprint / "manifest.json",),
-            ),
+            self._step(context, command, seconds[command.name], outputs.get(command.name, ()))
+            for command in step_commands(spec, places)
         ]
 
     def collect(self, context: BuildContext) -> Artefact:
@@ -113,21 +97,12 @@ class LlamaCppBuilder:
         return Artefact(str(place), size, manifest)
 
     def _step(
-        self,
-        context: BuildContext,
-        name: str,
-        title: str,
-        command: tuple[str, ...],
-        seconds: float,
-        outputs: tuple[Path, ...] = (),
+        self, context: BuildContext, command: StepCommand, seconds: float, outputs: tuple[Path, ...]
     ) -> Step:
-        program, *arguments = command
-        # -P: nothing of the working folder is imported by chance. -u: the log is live.
-        argv = (str(context.serving_python), "-P", "-u", "-m", f"{STEPS}.{program}", *arguments)
         return Step(
-            name=name,
-            title=title,
-            argv=argv,
+            name=command.name,
+            title=command.title,
+            argv=command.argv,
             cwd=context.folder,
             outputs=outputs,
             expected_seconds=0.3 + seconds,
