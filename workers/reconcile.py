@@ -28,7 +28,8 @@ from apps.serving.domain import repository
 from apps.serving.models import Instance
 from workers.instance_spec import server_identity
 from workers.instance_steps import Stepper
-from workers.runtimes import processes
+from workers.runtimes import memory_files, processes
+from workers.runtimes.arguments import shared_memory_prefix
 from workers.runtimes.base import Identity
 from workers.runtimes.deaths import DeathWatch
 from workers.runtimes.triton import TritonRuntime
@@ -147,10 +148,11 @@ def end_strays(known: set[str]) -> list[int]:
 
 
 def remove_folders(known: set[str]) -> None:
-    """Remove the folders of instances whose rows are gone; a server that might still use one was ended before."""
+    """Remove the folders and shared memory of instances whose rows are gone, unless a process still uses them."""
     root = Path(settings.INFLIGHT_HOME) / "instances"
     for folder in root.iterdir() if root.is_dir() else ():
-        if folder.name not in known and folder.name.startswith(rows_side.UID_PREFIX):
+        strange = folder.name not in known and folder.name.startswith(rows_side.UID_PREFIX)
+        if strange and not memory_files.remove_unmapped(shared_memory_prefix(folder.name)):
             repository.remove(folder)
 
 

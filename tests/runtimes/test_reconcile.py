@@ -293,6 +293,9 @@ def test_a_server_that_no_row_knows_is_ended(standin: StandIn, ticker: Ticker, d
     Deployment.objects.all().delete()
     ticker.restart()
     ticker.until(lambda: not processes.is_alive(known))
+    ticker.restart()
+    ticker.until(lambda: not Path(row.folder).exists())
+    assert memory_files.regions(f"{row.uid}_") == []
 
 
 def test_all_servers_of_the_node_are_ended_without_changing_what_is_desired(

@@ -103,10 +103,14 @@ class Ticker:
 
 def end_all() -> None:
     """Kill every server of this run's home, and remove their shared memory."""
-    for pid, uid in processes.marked({"INFLIGHT_HOME": str(django_settings.INFLIGHT_HOME)}).items():
+    home = Path(django_settings.INFLIGHT_HOME)
+    for pid in processes.marked({"INFLIGHT_HOME": str(home)}):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        for region in memory_files.regions(f"{uid}_"):
+    # One that died by itself has no environment any more, so the folders say whose regions may be left.
+    folders = home / "instances"
+    for folder in folders.iterdir() if folders.is_dir() else ():
+        for region in memory_files.regions(f"{folder.name}_"):
             region.unlink(missing_ok=True)
 
 

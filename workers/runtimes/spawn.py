@@ -13,6 +13,8 @@ from workers.runtimes.base import Identity, Launch
 from workers.runtimes.processes import UID_VARIABLE, create_time, reap
 
 GATE = Path(__file__).with_name("gate.py")
+# By these a process of this home is known, before and after it became the server.
+MARKS = ("INFLIGHT_HOME", "INFLIGHT_SUPERVISED")
 # Popen objects of servers that are our children: without them Python would reap the exit code itself.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -23,6 +25,7 @@ def spawn(uid: str, launch: Launch, record: Callable[[Identity], bool]) -> bool:
     The child waits on a pipe meanwhile. A crash of this process, or False from `record`, closes the pipe and the
     child ends without having started anything. No PDEATHSIG: the server goes on when this process dies.
     """
+    marks = {key: launch.env[key] for key in MARKS if key in launch.env}
     reading, writing = os.pipe()
     try:
         launch.log.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +35,7 @@ def spawn(uid: str, launch: Launch, record: Callable[[Identity], bool]) -> bool:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={UID_VARIABLE: uid, "PATH": os.defpath},
+                env={UID_VARIABLE: uid, "PATH": os.defpath, **marks},
                 cwd="/",
                 pass_fds=(reading,),
                 start_new_session=True,
