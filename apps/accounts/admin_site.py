@@ -13,6 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.decorators import method_decorator
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from unfold.sites import UnfoldAdminSite
 
@@ -30,6 +31,8 @@ def may_administer(request: HttpRequest) -> bool:
 
 class InflightAdminSite(UnfoldAdminSite):
     """Open to every role (each object asks for its own); `is_staff` plays no part."""
+
+    index_title = _("Configuration")
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Whether the person holds any role at all."""

@@ -13,6 +13,7 @@ from apps.engines.domain.build_spec import check_spec
 from apps.registry.domain.sources import locate
 from apps.registry.selectors import allowed_roots, checkpoints_folder
 from apps.registry.services import check_name
+from apps.serving import states as serving_states
 from apps.serving.models import Deployment
 from apps.serving.serialize import deployment_dict
 from apps.specs import problems
@@ -90,14 +91,14 @@ class Plan:
         }
 
 
-def make_plan(documents: list[Document]) -> Plan:
+def make_plan(documents: list[Document], look_at_files: bool = True) -> Plan:
     """Compare documents with the objects that exist.
 
-    Raises InvalidInput with every finding where a document refers to something that is not there, or where its
+    `look_at_files` is for people who may configure: whether a path exists is not for everybody to ask. Raises InvalidInput with every finding where a document refers to something that is not there, or where its
     object cannot be made as it stands.
     """
     existing = {kind: rows_of(kind) for kind in KINDS}
-    findings = list(_findings(documents, existing))
+    findings = list(_findings(documents, existing, look_at_files))
     if findings:
         raise refused(findings)
     order = list(KINDS)
@@ -133,7 +134,8 @@ def _follow_up(document: Document, row: Any, action: Action, before: list[Planne
     runs = row is not None and row.desired == Deployment.Desired.RUNNING
     if spec.desired == Deployment.Desired.STOPPED:
         return "stop" if runs else None
-    stale = action != "unchanged" or not runs or _depends_on_change(spec, before)
+    failed = row is not None and row.state == serving_states.FAILED
+    stale = action != "unchanged" or not runs or failed or _depends_on_change(spec, before)
     # Equal to its row, yet what runs is older: a profile was edited after the last deploy.
     return "deploy" if stale or deployment_dict(row)["changed"] else None
 
@@ -151,7 +153,9 @@ def _depends_on_change(spec: DeploymentSpec, before: list[PlannedObject]) -> boo
     )
 
 
-def _findings(documents: list[Document], existing: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+def _findings(
+    documents: list[Document], existing: dict[str, dict[str, Any]], look_at_files: bool
+) -> Iterator[Finding]:
     known = {
         kind: {*rows, *(item.name for item in documents if item.kind == kind)}
         for kind, rows in existing.items()
@@ -160,7 +164,7 @@ def _findings(documents: list[Document], existing: dict[str, dict[str, Any]]) ->
         for path, kind, name in _references(document):
             if name not in known[kind]:
                 yield problems.missing_reference(document, path, kind, name, known[kind])
-        yield from _not_possible(document, existing[document.kind].get(document.name))
+        yield from _not_possible(document, existing[document.kind].get(document.name), look_at_files)
 
 
 def _references(document: Document) -> Iterator[tuple[str, str, str]]:
@@ -172,13 +176,14 @@ def _references(document: Document) -> Iterator[tuple[str, str, str]]:
         yield "spec.batching", "BatchingProfile", spec.batching
 
 
-def _not_possible(document: Document, row: Any) -> Iterator[Finding]:
+def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator[Finding]:
     """What the service would refuse, asked before anything is written."""
     spec = document.spec
     try:
         check_name(document.name, field="metadata.name")
         # A checkpoint that stays as it is need not be there just now.
-        if isinstance(spec, CheckpointSpec) and (row is None or spec_of(row) != document.spec_as_dict()):
+        changed = row is None or spec_of(row) != document.spec_as_dict()
+        if isinstance(spec, CheckpointSpec) and changed and look_at_files:
             locate(spec.source, checkpoints_folder(), allowed_roots())
     except InflightError as error:
         path = error.field if error.field.startswith("metadata") else f"spec.{error.field}"

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from apps.accounts.roles import Action, require
+from apps.accounts.roles import Action, may, require
 from apps.core.exceptions import InflightError, InvalidInput
 from apps.engines import services as engines
 from apps.engines.models import BuildProfile
@@ -56,11 +56,14 @@ class Done:
 def plan(actor: Actor, text: str, where: str) -> Plan:
     """What applying the documents would change. Raises InvalidInput with every finding; changes nothing."""
     require(actor, Action.VIEW)
-    return make_plan(parse_documents(text, where))
+    may_configure = isinstance(actor, str) or may(actor, Action.CONFIGURE)
+    return make_plan(parse_documents(text, where), look_at_files=may_configure)
 
 
 def apply(actor: Actor, text: str, where: str) -> list[Done]:
     """Make the objects as the documents describe them, what is depended on first. Twice changes nothing.
+
+    A deployment that shall run and has failed is deployed again.
 
     Everything is checked before the first write. Checkpoints are registered first (that reads files, so it holds
     no transaction); all other configuration is saved together or not at all; then deployments are started or

@@ -114,6 +114,20 @@ def test_a_deployment_that_runs_something_older_is_deployed_again() -> None:
     assert services.plan("cli", exported, "f.yaml").is_empty
 
 
+def test_a_failed_deployment_is_tried_again() -> None:
+    apply()
+    Deployment.objects.update(state="failed", sentence="The server ended.")
+    Build.objects.update(state="failed")
+    assert [item.follow_up for item in services.plan("cli", ALL, "f.yaml").objects] == [
+        None,
+        None,
+        None,
+        "deploy",
+    ]
+    assert apply()[3][2] == "unchanged and deployed: Waits for build #2 to make its engine."
+    assert services.plan("cli", ALL, "f.yaml").is_empty
+
+
 def test_desired_stopped_is_not_deployed_and_stops_what_runs() -> None:
     stopped = ALL.replace("batching: inflight-16}", "batching: inflight-16, desired: stopped}")
     assert apply(stopped)[3] == ("demo", "create", "created")
@@ -220,6 +234,12 @@ def test_an_empty_installation_exports_nothing() -> None:
 def test_roles() -> None:
     viewer, operator = person("viewer"), person("operator")
     assert services.plan(viewer, ALL, "f.yaml").count("create") == 4
+    # Whether a file exists on the node is not for viewers to ask.
+    for path in ("/etc/passwd", "/etc/none-such"):
+        text = ALL.replace("{demo: tiny}", f"{{path: {path}}}")
+        assert services.plan(viewer, text, "f.yaml").count("create") == 4
+        with pytest.raises(InvalidInput):
+            services.plan(operator, text, "f.yaml")
     with pytest.raises(NotAllowed):
         apply(actor=viewer)
     with pytest.raises(NotAllowed):

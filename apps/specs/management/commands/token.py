@@ -63,7 +63,5 @@ class Command(ObjectCommand):
     verbs = (
         Verb("create", _l("create a token of an account; prints it once"), _create, _create_arguments),
         Verb("revoke", _l("end a token at once"), _revoke, argument("id", type=int)),
-        Verb(
-            "list", _l("list tokens"), _list, argument("--owner", metavar="NAME"), needs=Action.ADMINISTER
-        ),
+        Verb("list", _l("list tokens"), _list, argument("--owner", metavar="NAME"), needs=Action.ADMINISTER),
     )
