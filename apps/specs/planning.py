@@ -94,7 +94,8 @@ class Plan:
 def make_plan(documents: list[Document], look_at_files: bool = True) -> Plan:
     """Compare documents with the objects that exist.
 
-    `look_at_files` is for people who may configure: whether a path exists is not for everybody to ask. Raises InvalidInput with every finding where a document refers to something that is not there, or where its
+    `look_at_files` is for people who may configure: whether a path exists is not for everybody to ask.
+    Raises InvalidInput with every finding where a document refers to something that is not there, or where its
     object cannot be made as it stands.
     """
     existing = {kind: rows_of(kind) for kind in KINDS}
