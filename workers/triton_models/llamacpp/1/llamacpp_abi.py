@@ -31,6 +31,8 @@ from llamacpp_errors import EngineLoadError
 PACKAGE = "xllamacpp"
 # LLAMA_FLASH_ATTN_TYPE_*
 FLASH_ATTENTION_OFF, FLASH_ATTENTION_ON = 0, 1
+# LLAMA_VOCAB_TYPE_SPM
+SENTENCEPIECE = 1
 # Levels of ggml_log_level; continued lines have level 5.
 LOG_WARNING, LOG_ERROR = 3, 4
 
@@ -171,6 +173,8 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_model_has_encoder": (c_bool, (c_void_p,)),
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),
     "llama_vocab_n_tokens": (c_int32, (c_void_p,)),
+    "llama_vocab_type": (c_int32, (c_void_p,)),
+    "llama_vocab_get_text": (c_char_p, (c_void_p, c_int32)),
     "llama_vocab_bos": (c_int32, (c_void_p,)),
     "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
     "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),

@@ -149,17 +149,21 @@ class MetricsPublisher:
         self.publish()
 
     def publish(self) -> None:
-        """Send what changed since the last time."""
+        """Send what changed since the last time.
+
+        Gauges are read first and sent last: whoever reads that nothing runs finds everything before it counted.
+        """
+        gauges = self._measures.gauges()
+        observations = self._measures.observations
+        while observations:
+            name, value = observations.popleft()
+            self._plain[name].observe(value)
         for (name, reason), total in self._measures.counters().items():
             grown = total - self._sent.get((name, reason), 0)
             if grown > 0:
                 (self._ended[reason] if reason else self._plain[name]).increment(grown)
                 self._sent[name, reason] = total
-        for name, value in self._measures.gauges().items():
+        for name, value in gauges.items():
             if self._sent.get(name) != value:
                 self._plain[name].set(value)
                 self._sent[name] = value
-        observations = self._measures.observations
-        while observations:
-            name, value = observations.popleft()
-            self._plain[name].observe(value)

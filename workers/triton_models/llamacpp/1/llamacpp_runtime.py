@@ -85,6 +85,7 @@ class LlamaRuntime:
         self._memory = self._library.llama_get_memory(self._context)
         self._vocabulary = self._library.llama_model_get_vocab(self._model)
         self._size = int(self._library.llama_vocab_n_tokens(self._vocabulary))
+        self._check_bytes(settings.gguf_path)
         self._end_ids = frozenset(
             token for token in range(self._size) if self._library.llama_vocab_is_eog(self._vocabulary, token)
         )
@@ -203,6 +204,17 @@ class LlamaRuntime:
                 f"llama.cpp reserved {per_sequence} tokens for a slot instead of {settings.context_per_slot}."
             )
         return int(context)
+
+    def _check_bytes(self, path: str) -> None:
+        """A sentencepiece vocabulary must have a token for every byte: llama.cpp aborts at the first it lacks."""
+        if self._library.llama_vocab_type(self._vocabulary) != abi.SENTENCEPIECE:
+            return
+        text = self._library.llama_vocab_get_text
+        known = {text(self._vocabulary, token) for token in range(self._size)}
+        if any(b"<0x%02X>" % byte not in known and bytes([byte]) not in known for byte in range(256)):
+            raise EngineLoadError(
+                f"The vocabulary of {path} has no token for some bytes; not every text can be read."
+            )
 
     def _prepare_batch(self, most: int) -> None:
         self._tokens = np.zeros(most, dtype=np.int32)

@@ -1,0 +1,1 @@
+"""Measurements of the parts that people wait for. Each starts what it measures and ends it."""
