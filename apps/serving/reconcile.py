@@ -84,6 +84,7 @@ def situation(deployment: Deployment) -> rollout.Situation:
         ),
         deployed_at=deployment.deployed_at,
         now=clock.now(),
+        held=deployment.state in (states.FAILED, states.WAITING),
     )
 
 

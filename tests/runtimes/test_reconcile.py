@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -18,6 +19,7 @@ from apps.core.transitions import transition
 from apps.fleet.models import GpuLease
 from apps.serving import reconcile as rows_side
 from apps.serving import selectors, services, states
+from apps.serving.domain import repository
 from apps.serving.models import Deployment, Instance
 from apps.serving.serialize import instance_dict
 from tests import objects
@@ -548,3 +550,53 @@ def faulty_for_first(prepare: Any) -> Any:
         return prepare(spec)
 
     return call
+
+
+def test_a_deployment_that_was_given_up_stays_so_until_somebody_presses_a_button(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    ticker.until_state(demo, states.READY)
+    standin.behave(load="refuse")
+    os.kill(only_instance().pid or 0, signal.SIGKILL)
+    ticker.until_state(demo, states.FAILED)
+    Instance.objects.update(failed_at=clock.now() - timedelta(minutes=30))
+    starts = standin.starts()
+    for _tick in range(3):
+        ticker.tick()
+    assert standin.starts() == starts
+    demo.refresh_from_db()
+    assert (demo.state, demo.reason) == (states.FAILED, "load_failed")
+    standin.behave(load="ok")
+    services.deploy("test", demo)
+    ticker.until_state(demo, states.READY)
+
+
+def test_an_earlier_revision_is_not_started_while_the_new_engine_is_built(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    ticker.until_state(demo, states.READY)
+    services.stop("test", demo)
+    ticker.until_state(demo, states.STOPPED)
+    other = objects.build_profile("q8", quantization="Q8_0")
+    services.save_deployment("test", {"build_profile": other}, demo)
+    services.deploy("test", demo)
+    for _tick in range(3):
+        ticker.tick()
+    demo.refresh_from_db()
+    assert demo.state == states.WAITING
+    assert not selectors.live_instances(demo).exists()
+
+
+def test_a_full_disk_is_said_with_its_remedy(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(repository, "write", full)
+    ticker.until_state(demo, states.FAILED)
+    assert demo.reason == "folder_not_writable"
+    assert "No space left" in demo.sentence
+    assert demo.remedy
+    assert Instance.objects.filter(reason="folder_not_writable").count() == 5
+    assert standin.starts() == 0

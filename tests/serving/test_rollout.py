@@ -101,5 +101,12 @@ def test_too_many_replicas_and_strangers_drain() -> None:
     assert decision(row(), row(2, replica=1), row(3, revision=9)).drain == (2, 3)
 
 
+def test_what_failed_or_waits_is_not_started_by_itself_however_long_ago_it_failed() -> None:
+    assert decision(held=True).place == ()
+    assert decision(failed(1, 10_000, "load_failed"), held=True) == Decision(state="starting")
+    assert decision(row(), held=True).state == "ready"
+    assert decision(row(), row(2, revision=9), held=True).drain == (2,)
+
+
 def test_without_any_revision_nothing_is_said() -> None:
     assert decision(active=None) == Decision()

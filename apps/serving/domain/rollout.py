@@ -64,7 +64,11 @@ class InstanceFact:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One deployment as its rows say. `pending` is the revision to roll out, null where none waits."""
+    """One deployment as its rows say. `pending` is the revision to roll out, null where none waits.
+
+    `held`: it failed or waits for an engine, so nothing new is started before somebody presses a button or the
+    engine is ready.
+    """
 
     wanted: bool
     active: RevisionFact | None
@@ -72,6 +76,7 @@ class Situation:
     instances: tuple[InstanceFact, ...]
     deployed_at: datetime | None
     now: datetime
+    held: bool = False
 
     @property
     def target(self) -> RevisionFact | None:
@@ -128,7 +133,9 @@ def _serving(situation: Situation, revision: RevisionFact) -> int:
 def _placements(
     situation: Situation, target: RevisionFact
 ) -> tuple[list[tuple[int, int, int]], tuple[int, int] | None]:
-    place = []
+    place: list[tuple[int, int, int]] = []
+    if situation.held:
+        return place, None
     for replica in range(target.replicas):
         mine = [row for row in situation.instances if (row.revision, row.replica) == (target.id, replica)]
         if any(row.live for row in mine):
