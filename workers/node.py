@@ -24,7 +24,7 @@ from workers.stopping import announce_stop
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
-RECONCILE = "workers.reconcile"
+RECONCILE, SWEEP = "workers.reconcile", "workers.sweep"
 
 
 class Loop(threading.Thread):
@@ -88,6 +88,15 @@ def control_queue() -> str:
     """Name of this node's control queue."""
     return f"node.{settings.INFLIGHT_NODE_ID}.ctl"
 
+
+def quiet(record: logging.LogRecord) -> bool:
+    """Leave out Celery's lines about the tick and the sweep: two a second say nothing; what they find is logged."""
+    return not any(name in record.getMessage() for name in (RECONCILE, SWEEP))
+
+
+# The pool's process is forked after this import and has the filter too.
+for _name in ("celery.worker.strategy", "celery.app.trace"):
+    logging.getLogger(_name).addFilter(lambda record: record.levelno >= logging.WARNING or quiet(record))
 
 _stop = threading.Event()
 

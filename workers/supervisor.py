@@ -27,7 +27,7 @@ GRACE_SECONDS = 2.0
 TICK_SECONDS = 0.2
 PUMP_SECONDS = 2.0
 # Builds give way to what serves on the same processor.
-NICENESS = 10
+NICENESS = 5
 
 Ending = Literal["exited", "cancelled", "lost", "stopped", "deadline", "not_started"]
 
@@ -73,9 +73,9 @@ class Supervisor:
         child, gate, events, pumps = self._start(step, result)
         identity = identify(child.pid)
         try:
-            if identity is None or not self.record(identity):
+            if identity is not None and not self.record(identity):
                 result.ending = "not_started"
-            else:
+            elif identity is not None:
                 self._open(gate, step, events)
                 gate = -1
                 self._wait(child, step, result)

@@ -20,7 +20,12 @@ from apps.core import clock
 from apps.core.transitions import amend
 from apps.engines import states
 from apps.engines.models import Build
-from apps.engines.policy import MESSAGE_LIFE_SECONDS, RESEND_AFTER_SECONDS, RUN_BUILD
+from apps.engines.policy import (
+    MESSAGE_LIFE_SECONDS,
+    RESEND_AFTER_SECONDS,
+    RUN_BUILD,
+    UNCLAIMED_AFTER_SECONDS,
+)
 from apps.fleet.models import Gpu
 from apps.fleet.selectors import slots_for_work
 from apps.realtime.redis_clients import sync_client
@@ -29,7 +34,7 @@ log = logging.getLogger(__name__)
 # What a broker that is gone raises, whatever the layer that noticed.
 BROKER_ERRORS = (KombuError, RedisError, OSError)
 # Reasons of a queued build that say why it still waits.
-WAITS = frozenset({"no_worker", "waiting_for_slot", "waiting_for_share", "queue_unreachable"})
+WAITS = frozenset({"not_taken", "no_worker", "waiting_for_slot", "waiting_for_share", "queue_unreachable"})
 
 
 def on_commit(build: Build) -> None:
@@ -54,9 +59,8 @@ def send(build: Build) -> bool:
             build, "waiting_for_slot", _("Waits for build #%(number)s.") % {"number": other.number}, "", slot
         )
         return False
-    # What is said about waiting is over now; why an earlier attempt ended stays until the next one begins.
-    said: dict[str, Any] = {"reason": "", "sentence": "", "remedy": ""} if build.reason in WAITS else {}
     # The row first: the worker may have the message before this returns.
+    said = _said_when_sent(build, slot)
     if not amend(build, states=[states.QUEUED], node=slot.node, gpu=slot, dispatched_at=clock.now(), **said):
         return False
     try:
@@ -72,6 +76,22 @@ def send(build: Build) -> bool:
         )
         return False
     return True
+
+
+def _said_when_sent(build: Build, slot: Gpu) -> dict[str, Any]:
+    """What the row says from now on. Why an earlier attempt ended stays until the next one begins."""
+    waited = (clock.now() - build.state_since).total_seconds()
+    if (
+        build.dispatched_at is not None
+        and build.reason in {"", "not_taken"}
+        and waited > UNCLAIMED_AFTER_SECONDS
+    ):
+        return {
+            "reason": "not_taken",
+            "sentence": _("It was sent to %(slot)s, whose worker does not take it.") % {"slot": slot},
+            "remedy": _("See whether that worker runs: make status shows it."),
+        }
+    return {"reason": "", "sentence": "", "remedy": ""} if build.reason in WAITS else {}
 
 
 def _publish(build: Build, slot: Gpu) -> None:

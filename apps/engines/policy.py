@@ -10,6 +10,8 @@ GIVE_UP_AFTER_SECONDS = 30.0
 RESEND_AFTER_SECONDS = 10.0
 # A message that waits longer than this has been sent again, and is dropped.
 MESSAGE_LIFE_SECONDS = 25.0
+# A build that was sent and is not taken for this long says so: its slot's worker does not run or is deaf.
+UNCLAIMED_AFTER_SECONDS = 30.0
 # Infrastructure failures are retried this often; configuration failures never.
 MAX_RETRIES = 2
 # Progress is written at most this often.

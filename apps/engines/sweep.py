@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from apps.fleet.selectors import local_node
 
 # Long enough for a step to remove its files, short enough that a sweep stays quick.
 KILL_GRACE_SECONDS = 1.0
+# No copy between two disks takes this long without changing its folder.
+LEFTOVER_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,17 @@ class Swept:
 def sweep() -> Swept:
     """Reap builds whose lease ran out, send queued ones again, mark engines without files."""
     here = local_node()
+    _remove_leftovers()
     return Swept(reaped=_reap(here), sent=dispatch.resend(), missing=_look_for_files(here))
+
+
+def _remove_leftovers() -> None:
+    """Remove hidden folders of engines, left by a process killed while it copied, replaced or deleted them."""
+    oldest = time.time() - LEFTOVER_SECONDS
+    for folder in paths.engines_folder().glob(".*-*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reap(here: Node | None) -> int:

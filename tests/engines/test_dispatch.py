@@ -76,6 +76,18 @@ def test_why_an_earlier_attempt_ended_stays_until_the_next_begins(
     assert (build.reason, build.sentence) == ("worker_lost", "It fell silent.")
 
 
+def test_a_build_that_no_worker_takes_says_so(queued: Callable[..., Build], sent: list[Any]) -> None:
+    build = queued()
+    assert dispatch.send(build)
+    assert build.reason == ""
+    long_ago = clock.now() - timedelta(seconds=31)
+    Build.objects.filter(pk=build.pk).update(dispatched_at=long_ago, state_since=long_ago)
+    assert dispatch.resend() == 1
+    build.refresh_from_db()
+    assert (build.state, build.reason) == (states.QUEUED, "not_taken")
+    assert build.remedy
+
+
 def test_behind_a_running_build_nothing_is_piled_up(queued: Callable[..., Build], sent: list[Any]) -> None:
     queued(1, state=states.RUNNING, lease_expires_at=clock.now() + timedelta(seconds=40))
     second = queued(2, "Q8_0")

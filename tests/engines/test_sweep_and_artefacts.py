@@ -144,6 +144,19 @@ def test_an_engine_that_a_revision_needs_stays(profile: BuildProfile, node: Node
     shutil.rmtree(engine.path)
 
 
+def test_hidden_leftovers_are_removed_after_a_day(node: Node) -> None:
+    folder = paths.engines_folder()
+    old, new = folder / ".incoming-abc-1", folder / ".deleted-xyz"
+    for left in (old, new):
+        left.mkdir(parents=True)
+        (left / "model.gguf").write_bytes(b"x")
+    os.utime(old, (1, 1))
+    sweep()
+    assert not old.exists()
+    assert new.exists()
+    shutil.rmtree(new)
+
+
 def test_live_topics(profile: BuildProfile) -> None:
     build = objects.build(profile, log_path="/some/log.txt")
     assert topics.builds_snapshot(0)["builds"][0]["number"] == 1

@@ -250,6 +250,14 @@ def test_exit_codes(bench: Bench, code: str, exit_code: int) -> None:
     assert (result.ending, result.exit_code) == ("exited", exit_code)
 
 
+def test_a_child_that_is_gone_before_it_can_be_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "identify", lambda pid: None)
+    result = bench.run("pass")
+    assert result.ending == "exited"
+    assert result.exit_code != 0, "a failure, not a success and not a lost lease"
+    assert bench.children == []
+
+
 def test_a_program_that_is_not_there(bench: Bench) -> None:
     step = bench.step("")
     missing = Step(name="x", title="X", argv=("/nothing/here",), cwd=step.cwd, env=step.env)

@@ -42,6 +42,8 @@ def step_commands(spec: BuildSpec, places: Places) -> list[StepCommand]:
     source, kind = ("--source", spec.path), ("--type", spec.quantization)
     place = ("--engines", places.engines, "--fingerprint", places.fingerprint)
     identity = json.dumps(spec.source, sort_keys=True)
+    # Half the cores: llama.cpp's threads wait for each other by spinning, which starves where a server is busy too.
+    threads = str(min(8, max(1, places.cores // 2)))
     steps = (
         (
             "inspect",
@@ -49,7 +51,7 @@ def step_commands(spec: BuildSpec, places: Places) -> list[StepCommand]:
             ("inspect_source", *source, "--identity", identity, *kind, "--work", places.work),
         ),
         ("convert", f"Convert to {spec.quantization}", ("convert", *source, "--target", model, *kind)),
-        ("verify", "Load it and generate", ("verify", "--model", model, "--threads", str(places.cores))),
+        ("verify", "Load it and generate", ("verify", "--model", model, "--threads", threads)),
         ("publish", "Publish", ("publish", "--artefact", artefact, "--plan", places.plan_file, *place)),
     )
     # -P: nothing of the working folder is imported by chance. -u: the log is live.

@@ -13,7 +13,7 @@ from typing import Any
 from workers.builders.llamacpp_steps.events import StepFailed, run, say, send
 
 PROMPT = "The capital of France is"
-TOKENS = 12
+TOKENS = 8
 CONTEXT = 256
 
 
