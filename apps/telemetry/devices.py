@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 import psutil
 import pynvml
 
+from apps.fleet.processes import identify
+
 log = logging.getLogger(__name__)
 
 # Seconds between two attempts to reach NVML: no driver now may be a driver later, but not every second.
@@ -21,7 +23,8 @@ NVML_RETRY_SECONDS = 60.0
 class ProcessGauge:
     """CPU and memory of one server: its process and all that it started.
 
-    The process is known by pid and create time, so that a reused pid is never measured.
+    The process is known by pid and create time (seconds since boot, as on the instance row), so that a reused pid
+    is never measured.
     """
 
     def __init__(self, pid: int, created: float | None) -> None:
@@ -58,8 +61,8 @@ class ProcessGauge:
     def _tree(self) -> list[psutil.Process]:
         try:
             process = psutil.Process(self._pid)
-            # psutil gives create times by the second fraction of a clock tick.
-            if self._created is not None and abs(process.create_time() - self._created) > 1.0:
+            found = identify(self._pid)
+            if found is None or self._created not in (None, found.created):
                 return []
             return [process, *process.children(recursive=True)]
         except psutil.Error:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from channels.layers import get_channel_layer
 
+from apps.fleet.processes import identify
 from apps.realtime.tasks import end
 from apps.telemetry import devices, process, selectors, store
 from apps.telemetry.scraper import Scraper
@@ -25,6 +26,13 @@ from tests.telemetry.conftest import Engine
 pytestmark = pytest.mark.integration
 
 Start = Callable[..., Awaitable[Engine]]
+
+
+def started(pid: int) -> float:
+    """Start time of a process as the instance row keeps it: seconds since boot."""
+    found = identify(pid)
+    assert found is not None
+    return found.created
 
 
 def target(url: str, instance: int = 1, deployment: int = 1, **given: Any) -> Target:
@@ -166,7 +174,7 @@ async def test_redis_away_is_a_gap_and_nothing_more(
 async def test_process_and_history(telemetry: Any, engine: Start) -> None:
     server = await engine()
     me = psutil.Process(os.getpid())
-    telemetry([target(server.url, pid=me.pid, created=me.create_time())])
+    telemetry([target(server.url, pid=me.pid, created=started(me.pid))])
     found = (await samples("samples:deployment:1", 3))[-1]
     assert found["rss_bytes"] > 10_000_000
     assert 0 <= found["cpu_use"] <= 1.5
@@ -179,7 +187,7 @@ async def test_process_and_history(telemetry: Any, engine: Start) -> None:
 
 def test_a_reused_pid_is_not_measured() -> None:
     me = psutil.Process(os.getpid())
-    gauge = devices.ProcessGauge(me.pid, me.create_time() - 500)
+    gauge = devices.ProcessGauge(me.pid, started(me.pid) - 500)
     assert gauge.read() == {"cpu_use": None, "rss_bytes": None}
     assert devices.ProcessGauge(2**22 + 1, None).read() == {"cpu_use": None, "rss_bytes": None}
 

@@ -8,11 +8,11 @@ import signal
 import time
 from pathlib import Path
 
+from apps.fleet.processes import identify
 from workers.runtimes.base import Identity
 
 UID_VARIABLE = "INFLIGHT_INSTANCE_UID"
 PROC = Path("/proc")
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def create_time(pid: int) -> float | None:
@@ -21,10 +21,8 @@ def create_time(pid: int) -> float | None:
     Since boot and not since the epoch: the kernel's figure never changes, while the boot time that turns it into
     wall time moves with every correction of the clock.
     """
-    fields = _stat(pid)
-    if fields is None or fields[0] in ("Z", "X"):
-        return None
-    return int(fields[19]) / TICKS_PER_SECOND
+    found = identify(pid)
+    return found.created if found is not None else None
 
 
 def _stat(pid: int) -> list[str] | None:
