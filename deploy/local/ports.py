@@ -34,10 +34,10 @@ def wanted(environ: dict[str, str]) -> int:
     return DEFAULT_PORT
 
 
-def choose(first: int, free: Callable[[int], bool] = is_free) -> int:
+def choose(first: int, free: Callable[[int], bool] | None = None) -> int:
     """The first free port from `first` on, at most a hundred tried."""
     for port in range(first, min(first + TRIES, 65536)):
-        if free(port):
+        if (free or is_free)(port):
             return port
     raise Problem(
         f"No port from {first} to {min(first + TRIES, 65536) - 1} is free.", "Name another: make up PORT=9000"

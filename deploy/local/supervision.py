@@ -36,6 +36,7 @@ DROPPED_VARIABLES = (
     ),
     *("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV"),
 )
+START_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Supervisor:
         if identity is not None:
             record = {"pid": identity.pid, "started": identity.started, "boot": identity.boot}
             write_atomically(self.home.supervisor_record, json.dumps(record) + "\n")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + START_SECONDS
         while child.poll() is None and time.monotonic() < deadline:
             if self.answers():
                 return identity or Identity(child.pid, 0, "")

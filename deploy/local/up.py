@@ -32,8 +32,9 @@ from deploy.local.supervision import Supervisor, child_environment, orphans
 DEMO = "examples/demo.yaml"
 # A minute and a half on two idle cores: build 30 s, verification, tritonserver's start.
 DEMO_SECONDS = 900
-WEB_SECONDS = 90
-REDIS_SECONDS = 20
+# Long enough for a machine that is busy with other things.
+WEB_SECONDS = 240
+REDIS_SECONDS = 60
 EARLY = ("web", "worker-ctl")
 
 
