@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import threading
 
 import pytest
@@ -17,6 +19,7 @@ from apps.serving.management.commands.wait_for import describe
 from apps.serving.models import Deployment, Instance
 from tests import objects
 from tests.support.standin import StandIn, Ticker
+from tests.support.waiting import eventually
 from workers.runtimes import processes
 
 
@@ -33,6 +36,19 @@ def test_waiting_ends_when_the_deployment_is_ready(
     ticker.until_state(demo, states.READY)
     uid = Instance.objects.get().uid
     assert wait_for() == [f"demo: ready; {uid} serving"]
+
+
+@pytest.mark.django_db
+def test_a_ready_row_whose_server_is_gone_is_waited_for(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    ticker.until_state(demo, states.READY)
+    row = Instance.objects.get()
+    assert row.pid is not None
+    os.kill(row.pid, signal.SIGKILL)  # nobody has looked since
+    eventually(lambda: processes.create_time(row.pid or 0) is None)
+    with pytest.raises(CommandError, match="demo is not ready after"):
+        wait_for(timeout=0.0)
 
 
 @pytest.mark.django_db

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import NotFound
+from apps.fleet.selectors import local_node
 from apps.serving import selectors, states
 from apps.serving.models import Deployment
 
@@ -49,7 +51,7 @@ class Command(BaseCommand):
                 self.stdout.write(line)
                 self.stdout.flush()
                 said = line
-            if row.state == states.READY:
+            if row.state == states.READY and answers(row):
                 return
             if row.state in (states.FAILED, states.STOPPED) and row.waiting_build_id is None:
                 if options["if_wanted"] and row.state == states.STOPPED:
@@ -59,6 +61,23 @@ class Command(BaseCommand):
                 message = _("%(name)s is not ready after %(seconds)d s: %(line)s")
                 raise CommandError(message % {"name": row.name, "seconds": options["timeout"], "line": line})
             time.sleep(EVERY_SECONDS)
+
+
+def answers(row: Deployment) -> bool:
+    """Whether a serving instance takes connections.
+
+    After a reboot the rows still say what was true before it, until the control worker has looked.
+    """
+    here = local_node()
+    for instance in selectors.serving_instances(row):
+        if here is None or instance.node_id != here.pk:
+            return True  # its port is on another host's loopback
+        try:
+            with socket.create_connection(("127.0.0.1", instance.http_port or 0), timeout=1.0):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def describe(row: Deployment) -> str:
