@@ -66,7 +66,7 @@ async def test_a_topic_left_is_silent(person: People, live: Live, things: Things
 
 async def _left(group: str) -> None:
     layer: Any = get_channel_layer()
-    await aeventually(lambda: f"test__group__{group}" not in layer.groups)
+    await aeventually(lambda: f"inflight__group__{group}" not in layer.groups)
 
 
 async def test_a_topic_needs_its_permission(person: People, live: Live, things: Things) -> None:
@@ -347,7 +347,7 @@ async def test_a_killed_connection_of_the_layer_comes_back(
 
         def subscribed_anew() -> bool:
             fresh = [row for row in client.client_list(_type="pubsub") if row["id"] not in old]
-            return bool(fresh) and client.pubsub_numsub("test__group__things")[0][1] == 1
+            return bool(fresh) and client.pubsub_numsub("inflight__group__things")[0][1] == 1
 
         await aeventually(subscribed_anew)
     things.state[5] = {}

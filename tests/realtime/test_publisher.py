@@ -25,7 +25,7 @@ class Ear:
     def __init__(self, server: Any, *topics: str) -> None:
         self.client = redis.Redis.from_url(server.url(1))
         self.pubsub = self.client.pubsub(ignore_subscribe_messages=True)
-        self.pubsub.subscribe(*(f"test__group__{groups.group_of(topic)}" for topic in topics))
+        self.pubsub.subscribe(*(f"inflight__group__{groups.group_of(topic)}" for topic in topics))
         self.pubsub.get_message(timeout=5)
 
     def hear(self, seconds: float = 5.0) -> dict[str, Any] | None:

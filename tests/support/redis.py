@@ -108,7 +108,7 @@ def redis_server(redis_session: RedisServer, settings: Any) -> Iterator[RedisSer
     settings.CHANNEL_LAYERS = {
         "default": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-            "CONFIG": {"hosts": [redis_session.url(1)], "prefix": "test"},
+            "CONFIG": {"hosts": [redis_session.url(1)], "prefix": "inflight"},
         }
     }
     settings.CACHES = {
