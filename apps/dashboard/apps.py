@@ -6,3 +6,9 @@ class DashboardConfig(AppConfig):
 
     name = "apps.dashboard"
     verbose_name = "Pages"
+
+    def ready(self) -> None:
+        """Register the live topic of the lists."""
+        from apps.dashboard import topics
+
+        topics.register()

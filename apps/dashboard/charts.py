@@ -20,8 +20,10 @@ from apps.dashboard import formats
 Samples = Sequence[Mapping[str, Any]]
 Row = list[float | None]
 # Seconds shown -> seconds per point: at most 600 points per trace.
-RANGES: dict[str, tuple[int, int]] = {"5m": (300, 1), "15m": (900, 2), "60m": (3600, 6)}
+RANGES: dict[str, tuple[int, int]] = {"3m": (180, 1), "5m": (300, 1), "15m": (900, 2), "60m": (3600, 6)}
 DEFAULT_RANGE = "5m"
+# Beside a conversation, where an answer of a few seconds shall be seen as a band.
+CONVERSATION_RANGE = "3m"
 # Gap rows come on top of one row for each step.
 SPARE_POINTS = 20
 # A step may be this much late before the line is broken.

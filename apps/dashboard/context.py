@@ -10,6 +10,7 @@ from django.utils.functional import SimpleLazyObject
 from apps.accounts.roles import Action, roles_of
 from apps.dashboard import health, navigation, work
 from apps.dashboard.access import actions_of
+from apps.dashboard.icons import SHAPES
 
 # A refresh of live regions asks for the main column alone.
 PART_HEADER = "X-Part"
@@ -25,6 +26,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {
         **base,
         "can": SimpleLazyObject(lambda: {a.name.lower(): a in actions_of(request) for a in Action}),
+        "tones": tuple(SHAPES),
         "places": SimpleLazyObject(lambda: navigation.places(request)),
         "roles": SimpleLazyObject(lambda: sorted(roles_of(user))),
         "running_work": SimpleLazyObject(

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 from django.test.utils import override_settings
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from apps.accounts.roles import ADMINISTRATOR
 from controlplane.settings import base
@@ -32,7 +32,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WAIT_MS = 10_000
+# Waits end as soon as what they wait for is there; the length is for a machine that does much else.
+WAIT_MS = 20_000
 Result = TypeVar("Result")
 
 
@@ -82,6 +83,7 @@ def context(browser: Browser, server: Server) -> Iterator[BrowserContext]:
     """One profile; tests empty it."""
     made = browser.new_context(base_url=server.url, viewport={"width": 1440, "height": 900})
     made.set_default_timeout(WAIT_MS)
+    expect.set_options(timeout=WAIT_MS)
     made.add_init_script(path=checks.SCRIPT)
     yield made
     made.close()

@@ -23,6 +23,7 @@ from apps.serving.serialize import instance_dict
 
 REVISIONS_SHOWN = 50
 GONE_SHOWN = 20
+LIVE_RANGES = ("5m", "15m", "60m")
 
 
 def _tabs(row: Deployment, current: str) -> list[dict[str, Any]]:
@@ -80,7 +81,7 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
     """Golden signals of the last minutes."""
     row = selectors.deployment(name)
     range_name = request.GET.get("range", charts.DEFAULT_RANGE)
-    if range_name not in charts.RANGES:
+    if range_name not in LIVE_RANGES:
         range_name = charts.DEFAULT_RANGE
     found = samples.of(row.pk, charts.RANGES[range_name][0])
     gpu = samples.on_gpu(row)
@@ -91,7 +92,7 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
             charts.card([panel], found, topic=topic, range_name=range_name)
             for panel in charts.live_panels(gpu)
         ],
-        "ranges": [{"name": key, "current": key == range_name} for key in charts.RANGES],
+        "ranges": [{"name": key, "current": key == range_name} for key in LIVE_RANGES],
     }
     return render(request, "pages/deployment_live.html", context)
 

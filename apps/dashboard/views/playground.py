@@ -66,7 +66,7 @@ def conversation(request: HttpRequest, pk: int) -> HttpResponse:
     row = selectors.conversation(person(request), pk)
     turns = selectors.turns(row)
     target = row.deployment
-    found = samples.of(target.pk, charts.RANGES[charts.DEFAULT_RANGE][0])
+    found = samples.of(target.pk, charts.RANGES[charts.CONVERSATION_RANGE][0])
     context = {
         "title": row.title or _("New conversation"),
         "here": "playground",
@@ -76,10 +76,12 @@ def conversation(request: HttpRequest, pk: int) -> HttpResponse:
         "serves": target.state in (READY, DEGRADED),
         "mine": row.owner_id == person(request).pk,
         "params": _params(row),
+        "stop_words": "\n".join(row.params.get("stop_words", [])),
         "chart": charts.card(
             charts.playground_panels(samples.on_gpu(target)),
             found,
             topic=f"metrics:{target.pk}",
+            range_name=charts.CONVERSATION_RANGE,
             name="chart-playground",
         ),
         "state": {"conversation": row.pk, "turns": [turn_dict(turn) for turn in turns]},

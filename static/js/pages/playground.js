@@ -3,6 +3,7 @@ import { ChatClient } from "../realtime/chat.js";
 import { LiveChart } from "../pieces/charts.js";
 import { copy } from "../pieces/copy.js";
 import { grouped, significant } from "../pieces/format.js";
+import { lookEverywhere } from "../pieces/live.js";
 import { toast } from "../pieces/toast.js";
 import { gettext, phrase } from "../pieces/words.js";
 import { startDivider } from "./divider.js";
@@ -90,6 +91,8 @@ const chat = new ChatClient(state.conversation, {
     band(turn);
     status.textContent = endOf(turn);
     refresh();
+    // The first question has named the conversation.
+    lookEverywhere();
   },
   problem(error) {
     sent = false;
@@ -175,7 +178,12 @@ root.addEventListener("click", (event) => {
     root.querySelector("[data-drawer-toggle]").focus();
   }
 });
-document.addEventListener("live:drawn", refresh);
+document.addEventListener("live:drawn", () => {
+  const title = document.querySelector("#talk-head h1").textContent;
+  document.querySelector(".crumbs [aria-current]").textContent = title;
+  document.title = `${title} · Inflight`;
+  refresh();
+});
 
 for (const turn of state.turns) {
   band(turn);

@@ -106,7 +106,8 @@ export class Turns {
     if (turn.state === "done") return;
     const word = document.createElement("span");
     word.className = `chip chip-${turn.tone}`;
-    word.textContent = gettext(turn.state);
+    const shape = document.getElementById("shapes").content.querySelector(`[data-tone="${CSS.escape(turn.tone)}"] svg`);
+    word.append(shape.cloneNode(true), gettext(turn.state));
     chip.append(word);
   }
 

@@ -124,7 +124,7 @@ export class LiveChart {
       const end = band.end ?? now;
       if (end < from) continue;
       const common = { xref: "x", yref: "paper", y0: 0, y1: 1, layer: "below" };
-      shapes.push({ ...common, type: "rect", x0: axisTime(band.start), x1: axisTime(end), fillcolor: token("--band"), line: { width: 0 } });
+      shapes.push({ ...common, type: "rect", x0: axisTime(band.start), x1: axisTime(end), fillcolor: token("--band"), line: { width: 1, color: token("--band") } });
       if (band.first) {
         shapes.push({ ...common, type: "line", x0: axisTime(band.first), x1: axisTime(band.first), line: { width: 1.5, dash: "dot", color: token("--accent") } });
       }

@@ -16,7 +16,7 @@ export function confirm({ question, text, yes, name }) {
   typed.hidden = !name;
   input.value = "";
   button.disabled = Boolean(name);
-  typed.querySelector("label").textContent = name ? phrase("Type %(name)s to confirm", { name }) : "";
+  typed.querySelector("label").textContent = name ? phrase("Type %(name)s to confirm", { name }) : gettext("Name");
   input.oninput = () => { button.disabled = input.value.trim() !== name; };
   dialog.returnValue = "no";
   dialog.showModal();

@@ -5,7 +5,9 @@ import { CLOSE } from "../realtime/schema.js";
 import { morph } from "./morph.js";
 import { gettext } from "./words.js";
 
+// Between two looks at one address: a pause at least, and more where the server takes longer to answer.
 const PAUSE_MS = 400;
+const PAUSE_FACTOR = 8;
 const POLL_MS = 15000;
 const BANNER_AFTER_MS = 3000;
 const sources = new Map();
@@ -15,6 +17,7 @@ class Source {
   #busy = false;
   #again = false;
   #last = 0;
+  #took = 0;
 
   constructor(url) {
     this.url = url;
@@ -27,7 +30,7 @@ class Source {
       return;
     }
     if (this.#timer) return;
-    const wait = Math.max(0, this.#last + PAUSE_MS - Date.now());
+    const wait = Math.max(0, this.#last + Math.max(PAUSE_MS, PAUSE_FACTOR * this.#took) - Date.now());
     this.#timer = setTimeout(() => this.#fetch(), wait);
   }
 
@@ -39,6 +42,7 @@ class Source {
     }
     this.#busy = true;
     this.#again = false;
+    const begun = Date.now();
     try {
       const answer = await fetch(this.url, { headers: { "X-Part": "main" } });
       if (answer.redirected && new URL(answer.url).pathname.startsWith("/sign-in")) location.reload();
@@ -47,6 +51,7 @@ class Source {
       // The banner tells that the server is away; the next change or poll looks again.
     }
     this.#last = Date.now();
+    this.#took = this.#last - begun;
     this.#busy = false;
     if (this.#again) this.look();
   }
