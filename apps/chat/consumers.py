@@ -20,6 +20,7 @@ from apps.realtime.layer import channel_layer
 from apps.realtime.redis_clients import REDIS_ERRORS
 from apps.realtime.schema import (
     CLOSE_NOT_ALLOWED,
+    CLOSE_RESTART,
     Ask,
     Delta,
     Ping,
@@ -83,8 +84,13 @@ class ChatConsumer(BaseConsumer):
         if back and self.conversation is not None:
             await self._join()
 
-    async def on_close(self) -> None:
-        """Leave the conversation; its turn runs on."""
+    async def on_close(self, code: int) -> None:
+        """Leave the conversation; its turn runs on, unless the whole process ends.
+
+        uvicorn ends by its signal as soon as the sockets are closed: nothing is told to tasks that run without one.
+        """
+        if code == CLOSE_RESTART:
+            await turn_runner.end_all()
         if self.conversation is not None:
             await self.channel_layer.group_discard(self._group(), self.channel_name)
 

@@ -59,6 +59,7 @@ class RunningTurn:
         self.unwatched_since = time.monotonic()
         self.news = asyncio.Event()
         self.turn: dict[str, Any] | None = None
+        self.ended = asyncio.Event()
         self.timings = Timings(start=time.perf_counter())
         self.tokens = 0
         self.first_at: float | None = None
@@ -218,6 +219,7 @@ class RunningTurn:
             await buffer.close(self.uid)
         except REDIS_ERRORS as error:
             log.warning("The end of a turn was not buffered, Redis does not answer: %s", error)
+        self.ended.set()
         self._tell()
 
     def _save(self, ending: Ending) -> dict[str, Any]:

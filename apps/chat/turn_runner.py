@@ -35,6 +35,8 @@ KEEP_SECONDS = 0.25
 UNWATCHED_SECONDS = 30.0
 # A turn is dead when its beat is missing for so long, found twice: a Redis that came back empty is not a death.
 DEAD_SECONDS = 3.0
+# What ending all turns in order may take when the process ends.
+END_SECONDS = 5.0
 # A turn younger than this may not have a beat yet.
 YOUNG_SECONDS = 10.0
 
@@ -103,6 +105,19 @@ def request_stop(uid: str) -> None:
                 "Try again in a moment; an answer that nobody follows stops by itself after 30 seconds."
             ),
         ) from error
+
+
+async def end_all() -> None:
+    """End the turns of this loop as interrupted and wait until their rows are written; the process ends."""
+    mine = [runner for runner in _turns.values() if runner.loop is asyncio.get_running_loop()]
+    for runner in mine:
+        runner.stop(running.interrupted())
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            for runner in mine:
+                await runner.ended.wait()
+    except TimeoutError:
+        log.error("Not every running answer could be ended in order; the sweep will end the others.")
 
 
 def settle_dead_turns(conversation: Conversation | None = None) -> int:

@@ -91,8 +91,8 @@ class BaseConsumer(AsyncWebsocketConsumer):
     async def on_layer(self, back: bool) -> None:
         """The channel layer went away, or is `back` and may have lost messages."""
 
-    async def on_close(self) -> None:
-        """The socket is closed; leave groups. Tasks are ended afterwards."""
+    async def on_close(self, code: int) -> None:
+        """The socket is closed with `code`; leave groups. Tasks are ended afterwards."""
 
     async def db(
         self, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
@@ -191,7 +191,7 @@ class BaseConsumer(AsyncWebsocketConsumer):
         """Leave all groups."""
         self._closing = True
         try:
-            await self.on_close()
+            await self.on_close(code)
             if self.user.pk is not None:
                 await self.channel_layer.group_discard(user_group(self.user.pk), self.channel_name)
         except REDIS_ERRORS as error:

@@ -56,7 +56,7 @@ class LiveConsumer(BaseConsumer):
                 await feed.join()
                 feed.resync()
 
-    async def on_close(self) -> None:
+    async def on_close(self, code: int) -> None:
         """Leave the topics."""
         while self.feeds:
             await self._exchange(self.feeds.popitem()[1], None)

@@ -21,6 +21,8 @@ CLOSE_NOT_ALLOWED = 4403
 CLOSE_TOO_SLOW = 4408
 # RFC 6455 "try again later": Redis is away.
 CLOSE_TRY_LATER = 1013
+# RFC 6455 "service restart": what uvicorn closes with when it is asked to end.
+CLOSE_RESTART = 1012
 MAX_TOPICS = 50
 # A topic is `<kind>` or `<kind>:<id>`: overview, builds, build:12, log:build:12, metrics:3 ...
 TOPIC_PATTERN = r"^[a-z]+(:[a-z]+)?(:[0-9]+)?$"

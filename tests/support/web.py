@@ -55,7 +55,9 @@ class Web:
         )
         eventually(self._answers, "the web process answers", seconds=60)
 
-    def connect(self, path: str, session: SessionStore | None = None, origin: str = "") -> ClientConnection:
+    def connect(
+        self, path: str, session: SessionStore | None = None, origin: str = "", **options: Any
+    ) -> ClientConnection:
         """A websocket with the session's cookie."""
         headers = {"Cookie": f"sessionid={session.session_key}"} if session else {}
         return connect(
@@ -65,7 +67,15 @@ class Web:
             open_timeout=20,
             close_timeout=2,
             max_size=None,
+            **options,
         )
+
+    def connect_deaf(self, path: str, session: SessionStore) -> ClientConnection:
+        """A websocket that takes hardly anything until it is read from."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", self.port))
+        return self.connect(path, session, sock=connection, max_queue=1)
 
     def stop(self) -> None:
         """SIGTERM, then wait."""
