@@ -105,7 +105,6 @@ class Attempt:
             self._write_end(watch, _Ended(_failure_of_ours(error)))
         finally:
             watch.stop()
-            shutil.rmtree(self.folder / "work", ignore_errors=True)
             if output is not None:
                 output.close()
 
@@ -118,7 +117,7 @@ class Attempt:
     def _work(self, output: LogFile, watch: Watch) -> Artefact:
         builder = BUILDERS[self.spec.builder]
         context = self._context()
-        shutil.rmtree(context.work, ignore_errors=True)
+        self._clear()
         context.work.mkdir(parents=True)
         output.say(
             f"build #{self.build.number}, attempt {self.number}, {self.spec.builder} {self.spec.quantization}"
@@ -139,6 +138,7 @@ class Attempt:
             progress.begin(step)
             self._run_step(step, steps, context, supervisor, progress)
         artefact = builder.collect(context)
+        self._clear()
         reused = bool(self.results.get("publish", {}).get("reused"))
         return Artefact(artefact.path, artefact.size_bytes, artefact.manifest, reused)
 
@@ -262,8 +262,13 @@ class Attempt:
             return False
         return True
 
+    def _clear(self) -> None:
+        """Remove what was half made, before the row says that the attempt has ended."""
+        shutil.rmtree(self.folder / "work", ignore_errors=True)
+
     def _write_end(self, watch: Watch, ended: _Ended) -> None:
         """Write how the attempt ended. Where the lease is lost nothing is ours to write any more."""
+        self._clear()
         build, number = self.build, self.number
         if ended.failure is not None:
             failure = ended.failure

@@ -28,15 +28,7 @@ def take_lease(
     the same attempt it gets the same lease with a new end, with a newer attempt its old lease is closed first, with
     an older attempt it gets None. Raises InvalidInput for a share outside 1 to the slot's total.
     """
-    wanted = default_share(gpu, purpose) if share is None else share
-    if not 1 <= wanted <= gpu.total_share:
-        raise InvalidInput(
-            "share_out_of_range",
-            _("A share of %(share)s does not exist on a slot of %(total)s.")
-            % {"share": wanted, "total": gpu.total_share},
-            field="share",
-            remedy=_("Ask for 1 to %(total)s hundredths.") % {"total": gpu.total_share},
-        )
+    wanted = _checked_share(gpu, purpose, share)
     kind = audit.kind_of(holder)
     with transaction.atomic():
         # Serialises takers on PostgreSQL; on SQLite the IMMEDIATE transaction has done it.
@@ -63,6 +55,19 @@ def take_lease(
             share=wanted,
             expires_at=_end(seconds),
         )
+
+
+def _checked_share(gpu: Gpu, purpose: str, share: int | None) -> int:
+    wanted = default_share(gpu, purpose) if share is None else share
+    if not 1 <= wanted <= gpu.total_share:
+        raise InvalidInput(
+            "share_out_of_range",
+            _("A share of %(share)s does not exist on a slot of %(total)s.")
+            % {"share": wanted, "total": gpu.total_share},
+            field="share",
+            remedy=_("Ask for 1 to %(total)s hundredths.") % {"total": gpu.total_share},
+        )
+    return wanted
 
 
 def renew_lease(holder: models.Model, attempt: int, seconds: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -107,9 +108,15 @@ def _no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _clean_home() -> Iterator[None]:
+    """Other tests of this process share the home."""
+
+    def clean() -> None:
+        for folder in ("builds", "engines"):
+            shutil.rmtree(Path(settings.INFLIGHT_HOME) / folder, ignore_errors=True)
+
+    clean()
     yield
-    for folder in ("builds", "engines"):
-        subprocess.run(["/bin/rm", "-rf", str(Path(settings.INFLIGHT_HOME) / folder)], check=True)
+    clean()
 
 
 def run(build: Build) -> Build:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import mmap
 import os
 import threading
@@ -127,6 +128,18 @@ def test_tasks_have_their_names_and_are_acknowledged_early() -> None:
     assert app.tasks["workers.run_build"].soft_time_limit < app.tasks["workers.run_build"].time_limit
     entry = app.conf.beat_schedule["sweep"]
     assert entry["options"]["expires"] < entry["schedule"].total_seconds()
+
+
+def test_the_tick_is_not_logged_each_second(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    strategy = logging.getLogger("celery.worker.strategy")
+    strategy.info("Task %(name)s[%(id)s] received", {"name": "workers.reconcile", "id": "1"})
+    strategy.info("Task %(name)s[%(id)s] received", {"name": "workers.run_build", "id": "2"})
+    logging.getLogger("celery.app.trace").error("Task workers.sweep[3] raised")
+    assert [record.getMessage() for record in caplog.records] == [
+        "Task workers.run_build[2] received",
+        "Task workers.sweep[3] raised",
+    ]
 
 
 @pytest.mark.django_db
