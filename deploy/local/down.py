@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from pathlib import Path
 
 from deploy.local import manage, processes
@@ -10,7 +9,7 @@ from deploy.local.errors import Problem
 from deploy.local.home import Home
 from deploy.local.locks import exclusive
 from deploy.local.processes import Identity
-from deploy.local.supervision import Supervisor, child_environment, orphans
+from deploy.local.supervision import NO_ANSWER, Supervisor, child_environment, orphans
 from deploy.local.up import control_venv
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -56,7 +55,7 @@ def _stop_programs(supervisor: Supervisor) -> None:
         for name in reversed(names):
             supervisor.stop_program(name)
         supervisor.wait_stopped(set(names), STOP_SECONDS)
-    except (OSError, http.client.HTTPException):
+    except NO_ANSWER:
         print("supervisord does not answer: it is ended with all that it started.", flush=True)
 
 

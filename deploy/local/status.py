@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 
 from deploy.local import environment, processes
 from deploy.local.home import Home
 from deploy.local.progress import duration
-from deploy.local.supervision import ProcessState, Supervisor
+from deploy.local.supervision import NO_ANSWER, ProcessState, Supervisor
 from deploy.local.up import web_answers
 
 
@@ -25,7 +24,7 @@ def status(home: Home) -> bool:
     known = environment.read(home.environment)
     try:
         states = supervisor.states()
-    except (OSError, http.client.HTTPException):
+    except NO_ANSWER:
         print(
             f"supervisord (pid {identity.pid}) runs but does not answer. Start anew: make down, then make up"
         )

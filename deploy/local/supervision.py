@@ -37,6 +37,8 @@ DROPPED_VARIABLES = (
     *("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV"),
 )
 START_SECONDS = 60
+# What a call raises when supervisord is not there, is on its way out, or was cut off.
+NO_ANSWER = (OSError, http.client.HTTPException, xmlrpc.client.Error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Supervisor:
     def answers(self) -> bool:
         try:
             return str(self.call("getState")["statename"]) == "RUNNING"
-        except (OSError, http.client.HTTPException, xmlrpc.client.Error):
+        except NO_ANSWER:
             return False
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -153,7 +155,7 @@ class Supervisor:
         while time.monotonic() < deadline:
             try:
                 running = {state.name for state in self.states() if state.pid and state.state != "STOPPED"}
-            except (OSError, http.client.HTTPException):
+            except NO_ANSWER:
                 return
             if not running & names:
                 return

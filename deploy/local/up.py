@@ -27,7 +27,7 @@ from deploy.local.packages import REQUIREMENTS, Venv
 from deploy.local.programs import Plan
 from deploy.local.progress import Step, Steps, duration
 from deploy.local.serving_environment import ServingEnvironment
-from deploy.local.supervision import Supervisor, child_environment, orphans
+from deploy.local.supervision import NO_ANSWER, Supervisor, child_environment, orphans
 
 DEMO = "examples/demo.yaml"
 # A minute and a half on two idle cores: build 30 s, verification, tritonserver's start.
@@ -84,10 +84,13 @@ def up(home: Home, environ: dict[str, str], wait_for_demo: bool) -> Running:
 def already_running(home: Home) -> Running | None:
     """The running installation of this home, or None."""
     supervisor = Supervisor(home)
-    if supervisor.identity() is None or not supervisor.answers():
+    if supervisor.identity() is None:
         return None
     known = environment.read(home.environment)
-    states = {state.name: state.state for state in supervisor.states()}
+    try:
+        states = {state.name: state.state for state in supervisor.states()}
+    except NO_ANSWER:
+        return None
     if states.get("web") not in {"RUNNING", "STARTING", "BACKOFF"}:
         return None
     return Running(home, known.get("INFLIGHT_WEB_URL", ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import time
@@ -11,8 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from deploy.local import processes
+from deploy.local.errors import Problem
 from deploy.local.home import Home
-from deploy.local.supervision import ProcessState, Supervisor
+from deploy.local.locks import exclusive
+from deploy.local.supervision import NO_ANSWER, ProcessState, Supervisor, orphans
 
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 POLL_SECONDS = 1.0
@@ -81,22 +83,36 @@ def watch(home: Home) -> None:
     supervisor = Supervisor(home)
     parent = os.getppid()
     print("Ctrl-C ends it. Changes of processes:", flush=True)
-    before = {state.name: state for state in supervisor.states()}
+    before: dict[str, ProcessState] = {}
     interrupted = 0
-    while supervisor.identity() is not None:
-        time.sleep(POLL_SECONDS)
+    while supervisor.identity() is not None or _is_back(home, supervisor):
         try:
             after = supervisor.states()
-        except (OSError, http.client.HTTPException):
-            continue
+        except NO_ANSWER:
+            after = list(before.values())
         for line in changes(before, after):
             print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
         before = {state.name: state for state in after}
+        time.sleep(POLL_SECONDS)
         # make does not pass an interrupt on: sent to make alone, it waits for this process without end.
         interrupted = interrupted + 1 if _is_interrupted(parent) else 0
         if os.getppid() != parent or interrupted >= 2:
             raise Ended("parent ended")
     print("Inflight was stopped from elsewhere.", flush=True)
+
+
+def _is_back(home: Home, supervisor: Supervisor) -> bool:
+    """Whether another command started supervisord anew; a Problem when it died and left its processes."""
+    with exclusive(home.run / "command.lock", "run make up", 900):
+        if supervisor.identity() is not None:
+            return True
+        if not home.supervisor_record.exists():
+            return False
+        left = processes.end(orphans(home), 15)
+        raise Problem(
+            f"supervisord died, and the processes that it watched were ended ({len(left)} had to be killed).",
+            f"Servers go on serving. See {home.logs / 'supervisord.log'}, then start it again: make up",
+        )
 
 
 def _is_interrupted(pid: int) -> bool:

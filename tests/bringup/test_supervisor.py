@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from deploy.local import processes, up
 from deploy.local.down import clear_shared_memory, down
 from deploy.local.errors import Problem
-from deploy.local.home import Home
+from deploy.local.home import CHECKOUT, Home
 from deploy.local.status import line, status
 from deploy.local.supervision import Supervisor, child_environment
 
@@ -120,6 +121,55 @@ def test_crashed_run_is_recovered(home: Home) -> None:
     assert not home.supervisor_record.exists()
     assert not (home.sockets() / "supervisor.sock").exists()
     assert start(home).answers()
+
+
+@pytest.fixture
+def watching(home: Home) -> Iterator[subprocess.Popen[str]]:
+    """The foreground of make up over a running supervisord."""
+    start(home)
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom deploy.local import watch\n"
+        "from deploy.local.errors import Problem\nfrom deploy.local.home import Home\n"
+        "try:\n    with watch.ending_signals():\n        watch.watch(Home(Path(sys.argv[1])))\n"
+        "except (watch.Ended, Problem) as end:\n    print(type(end).__name__, end, flush=True)\n"
+    )
+    argv = [sys.executable, "-B", "-c", script, str(home.root)]
+    child = subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline().startswith("Ctrl-C ends it.")
+    yield child
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
+def test_foreground_tells_of_a_restart_and_ends_with_an_interrupt(
+    home: Home, watching: subprocess.Popen[str]
+) -> None:
+    supervisor = Supervisor(home)
+    os.kill(pid_of(supervisor, "web"), signal.SIGKILL)
+    assert watching.stdout is not None
+    assert " web " in watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    assert watching.communicate(timeout=30)[0].splitlines()[-1] == "Ended SIGINT"
+
+
+def test_foreground_ends_when_it_is_stopped_from_elsewhere(
+    home: Home, watching: subprocess.Popen[str]
+) -> None:
+    home.environment.unlink()
+    down(home, dict(os.environ), keep_serving=False)
+    assert watching.communicate(timeout=60)[0].splitlines()[-1] == "Inflight was stopped from elsewhere."
+
+
+def test_foreground_clears_up_after_a_supervisord_that_died(
+    home: Home, watching: subprocess.Popen[str]
+) -> None:
+    identity = Supervisor(home).identity()
+    assert identity is not None
+    identity.send(signal.SIGKILL)
+    assert "Problem supervisord died" in watching.communicate(timeout=60)[0]
+    assert processes.marked(home.root) == []
 
 
 def test_supervisor_that_lost_its_socket_is_replaced(home: Home) -> None:
