@@ -12,6 +12,7 @@ from typing import Any
 
 from redis import asyncio as async_redis
 
+from apps.chat.textlog import Piece, TextLog
 from apps.realtime.redis_clients import async_client, sync_client
 
 # A finished turn can be replayed from here for so long; after that the row has it.
@@ -20,21 +21,6 @@ RUNNING_SECONDS = 7200
 BEAT_SECONDS = 10
 WATCHED_SECONDS = 5
 STOP_SECONDS = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Text of an answer; `seq` characters of it end with this piece, `tokens` ids were generated so far."""
-
-    seq: int
-    text: str
-    tokens: int
-    at: float
-
-    @property
-    def start(self) -> int:
-        """Characters before this piece."""
-        return self.seq - len(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +111,10 @@ def whole(uid: str) -> tuple[str, int]:
     """(text, tokens) of all that was buffered of a turn. Raises a Redis error where Redis is away."""
     entries: Any = sync_client().xrange(key(uid))
     pieces = [_piece(fields) for _entry, fields in entries if "text" in fields]
-    text = ""
+    log = TextLog()
     for piece in pieces:
-        text = joined(text, piece)
-    return text, pieces[-1].tokens if pieces else 0
-
-
-def joined(text: str, piece: Piece) -> str:
-    """`text` with what `piece` adds: pieces may overlap after Redis was away; one that leaves a hole adds nothing."""
-    if piece.start > len(text) or piece.seq <= len(text):
-        return text
-    return text + piece.text[len(text) - piece.start :]
+        log.join(piece)
+    return log.whole(), pieces[-1].tokens if pieces else 0
 
 
 def _piece(fields: dict[str, str]) -> Piece:

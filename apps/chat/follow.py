@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from apps.chat import buffer, serialize, states, turn_runner
-from apps.chat.buffer import Piece
 from apps.chat.models import Turn
 from apps.chat.running import RunningTurn
+from apps.chat.textlog import Piece, TextLog
 from apps.realtime import pool
 from apps.realtime.redis_clients import REDIS_ERRORS
 
@@ -32,7 +32,7 @@ class Follower:
         self._uid = uid
         self._seq = from_seq
         self._runner: RunningTurn | None = turn_runner.local(uid)
-        self._text = ""
+        self._text = TextLog()
         self._tokens = 0
         self._after = "0"
         self._ended: dict[str, Any] | None = None
@@ -71,9 +71,7 @@ class Follower:
     def _peek(self) -> Piece | None:
         if self._runner is not None:
             return self._runner.piece_after(self._seq)
-        if self._seq >= len(self._text):
-            return None
-        return Piece(len(self._text), self._text[self._seq :], self._tokens, time.time())
+        return self._text.after(self._seq, self._tokens)
 
     async def _read_elsewhere(self) -> None:
         row = await pool.run(_settled, self._turn_id)
@@ -94,13 +92,13 @@ class Follower:
             await buffer.watch(self._uid)
         self._after, pieces, ended = await buffer.read(self._uid, self._after, BLOCK_MS)
         for piece in pieces:
-            self._text = buffer.joined(self._text, piece)
+            self._text.join(piece)
             self._tokens = piece.tokens
         return ended
 
     def _end(self, row: Turn) -> None:
         # The row has the whole answer, whatever Redis lost.
-        self._text = row.answer if len(row.answer) >= len(self._text) else self._text
+        self._text.append(row.answer[self._text.length :], time.time())
         self._tokens = row.metrics.get("tokens") or self._tokens
         self._ended = serialize.turn_dict(row)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import bisect
 import logging
 import time
 from contextlib import aclosing
@@ -14,8 +13,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from apps.chat import buffer, serialize, sources, states
-from apps.chat.buffer import Piece
 from apps.chat.models import Turn
+from apps.chat.textlog import Piece, TextLog
 from apps.core import clock, transitions
 from apps.core.exceptions import InflightError
 from apps.realtime import pool, tasks
@@ -65,9 +64,7 @@ class RunningTurn:
         self.first_at: float | None = None
         self.answering: sources.Answering | None = None
         self.end: StreamEnd | None = None
-        self._starts: list[int] = []
-        self._parts: list[str] = []
-        self._length = 0
+        self._text = TextLog()
         self._buffered = 0
         self._dirty = asyncio.Event()
         self._reading: asyncio.Task[Ending] | None = None
@@ -75,18 +72,9 @@ class RunningTurn:
 
     # ------------------------------------------------------------ for followers
 
-    @property
-    def length(self) -> int:
-        """Characters of the answer so far."""
-        return self._length
-
     def piece_after(self, seq: int) -> Piece | None:
         """All text after the first `seq` characters as one piece; None where there is no more."""
-        if seq >= self._length:
-            return None
-        index = max(0, bisect.bisect_right(self._starts, seq) - 1)
-        text = "".join(self._parts[index:])[max(0, seq - self._starts[index]) :]
-        return Piece(self._length, text, self.tokens, time.time())
+        return self._text.after(seq, self.tokens)
 
     def stop(self, ending: Ending) -> None:
         """End the turn; the engine's request is cancelled. From the turn's own loop."""
@@ -155,9 +143,7 @@ class RunningTurn:
         if self.first_at is None and (delta.tokens or delta.text):
             self.first_at = time.time()
         if delta.text:
-            self._starts.append(self._length)
-            self._parts.append(delta.text)
-            self._length += len(delta.text)
+            self._text.append(delta.text, time.time())
             self._dirty.set()
         self._tell()
 
@@ -198,9 +184,9 @@ class RunningTurn:
         saved = 0
         while True:
             await asyncio.sleep(SAVE_SECONDS)
-            if self._length > saved:
-                saved = self._length
-                await pool.run(_save_text, self.turn_id, self._text())
+            if self._text.length > saved:
+                saved = self._text.length
+                await pool.run(_save_text, self.turn_id, self._text.whole())
 
     async def _finish(self, ending: Ending) -> None:
         for attempt in range(SAVE_ATTEMPTS):
@@ -233,7 +219,7 @@ class RunningTurn:
             reason=ending.reason,
             sentence=ending.sentence,
             remedy=ending.remedy,
-            answer=self._text(),
+            answer=self._text.whole(),
             metrics=self._metrics(),
             instance_uid=answering.instance_uid if answering else "",
             revision_number=answering.revision_number if answering else None,
@@ -251,7 +237,7 @@ class RunningTurn:
             ending.sentence,
             ending.remedy,
         )
-        row.answer, row.metrics, row.finished_at = self._text(), self._metrics(), clock.now()
+        row.answer, row.metrics, row.finished_at = self._text.whole(), self._metrics(), clock.now()
         return serialize.turn_dict(row)
 
     def _metrics(self) -> dict[str, Any]:
@@ -268,9 +254,6 @@ class RunningTurn:
         queued = end.queue_seconds if end else None
         found["queue_ms"] = None if queued is None else round(queued * 1000, 2)
         return found
-
-    def _text(self) -> str:
-        return "".join(self._parts)
 
 
 def interrupted() -> Ending:

@@ -192,7 +192,8 @@ class Delta(Message):
 
     `seq` is the number of characters (code points) of the answer up to the end of this text, so `seq` minus the
     length of `text` is what the client must have already; `resume` continues from there. `tokens` counts the
-    answer's token ids so far, not chunks; `at` is epoch seconds at the web process.
+    answer's token ids so far, not chunks; `at` is the epoch second at which its first characters reached the web
+    process.
     """
 
     type: Literal["delta"] = "delta"
