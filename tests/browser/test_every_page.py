@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from django.contrib.auth.models import User
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from apps.accounts.roles import VIEWER
@@ -56,27 +57,27 @@ PAGES = (
 @pytest.fixture
 def talk(tab: Tab, world: World) -> int:
     """A conversation of the signed-in person with one answer of each kind."""
-    from django.contrib.auth.models import User
-
+    ada = User.objects.get(username="ada")
     row = Conversation.objects.create(
-        owner=User.objects.get(username="ada"),
-        deployment=world.deployment,
-        title=LONG,
-        params={"max_tokens": 64},
+        owner=ada, deployment=world.deployment, title=LONG, params={"max_tokens": 64}
     )
+    _turns(row)
+    return row.pk
+
+
+def _turns(row: Conversation) -> None:
     common = {
         "conversation": row,
         "prompt": "What is the capital of France? " * 8,
         "metrics": {"ttft_ms": 142.2, "tokens": 8},
     }
+    stopped, failed = (
+        {"sentence": "Stopped by you."},
+        {"sentence": "The server went away.", "remedy": "Ask again."},
+    )
     Turn.objects.create(uid="t1", position=1, answer="Paris. " * 60, state="done", **common)
-    Turn.objects.create(
-        uid="t2", position=2, answer="x" * 300, state="stopped", sentence="Stopped by you.", **common
-    )
-    Turn.objects.create(
-        uid="t3", position=3, state="failed", sentence="The server went away.", remedy="Ask again.", **common
-    )
-    return row.pk
+    Turn.objects.create(uid="t2", position=2, answer="x" * 300, state="stopped", **stopped, **common)
+    Turn.objects.create(uid="t3", position=3, state="failed", **failed, **common)
 
 
 def _open(page: Page, case: Case, talk: int) -> None:
@@ -90,6 +91,7 @@ def test_a_page_at_every_width_and_theme(tab: Tab, talk: int, case: Case) -> Non
     _open(page, case, talk)
     page.wait_for_load_state("networkidle")
     checks.assert_still(page)
+    _keyboard(page, case)
     found: dict[str, list[str]] = {}
     for theme in THEMES:
         page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
@@ -101,11 +103,8 @@ def test_a_page_at_every_width_and_theme(tab: Tab, talk: int, case: Case) -> Non
     assert found == {}
 
 
-@pytest.mark.parametrize("case", PAGES, ids=lambda case: case.path)
-def test_the_keyboard_reaches_the_main_action(tab: Tab, talk: int, case: Case) -> None:
-    page = tab.page
-    page.set_viewport_size({"width": 1440, "height": 900})
-    _open(page, case, talk)
+def _keyboard(page: Page, case: Case) -> None:
+    """The skip link comes first, and Tab leads to the main action with a ring around all that it passes."""
     if case.path == CONVERSATION:
         # The page begins where the person goes on: in the composer.
         assert page.evaluate("document.activeElement.id") == "prompt"
