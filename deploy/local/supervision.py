@@ -34,7 +34,7 @@ DROPPED_VARIABLES = (
         "PYTHON",
         "WAIT",
     ),
-    *("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV"),
+    *("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"),
 )
 START_SECONDS = 60
 # What a call raises when supervisord is not there, is on its way out, or was cut off.
@@ -196,7 +196,8 @@ def child_environment(home: Home, environ: dict[str, str], venv: Path) -> dict[s
     found[MARKER] = str(home.root)
     found["PATH"] = f"{venv / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}"
     found["PYTHONUNBUFFERED"] = "1"
-    # Bytecode of the checkout belongs under the home; packages bring none (pip --no-compile).
+    # Bytecode belongs under the home, the checkout's too; packages bring none (pip --no-compile). Without it each
+    # process would compile for three seconds of CPU before it begins.
     found["PYTHONPYCACHEPREFIX"] = str(home.cache / f"bytecode-{sys.implementation.cache_tag}")
     return found
 

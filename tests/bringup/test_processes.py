@@ -156,7 +156,7 @@ def test_children_get_no_variables_of_make_or_of_another_python(tmp_path: Path) 
         "DATABASE_URL": "d",
     }
     found = child_environment(Home(tmp_path), given, tmp_path / "venv")
-    assert not {"MAKEFLAGS", "PORT", "PYTHONPATH", "VIRTUAL_ENV"} & set(found)
+    assert not {"MAKEFLAGS", "PORT", "PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"} & set(found)
     assert found["PATH"] == f"{tmp_path / 'venv' / 'bin'}:/bin"
     assert found["DATABASE_URL"] == "d"
     assert found["PYTHONPYCACHEPREFIX"].startswith(str(tmp_path))
