@@ -19,10 +19,11 @@ PART_HEADER = "X-Part"
 def frame(request: HttpRequest) -> dict[str, Any]:
     """Context of the frame: places, the person's actions as words, running work, health of live updates."""
     part = request.headers.get(PART_HEADER) == "main"
-    base = {"frame_template": "frame_part.html" if part else "frame.html"}
+    base = {"frame_template": "frame_part.html" if part else "frame.html", "error_template": "alone.html"}
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {**base, "can": {}, "places": []}
+    base["error_template"] = "error_in_frame.html"
     return {
         **base,
         "can": SimpleLazyObject(lambda: {a.name.lower(): a in actions_of(request) for a in Action}),

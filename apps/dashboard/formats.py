@@ -13,6 +13,7 @@ from apps.core import clock
 # Narrow no-break space: between thousands, and between a figure and its unit.
 THIN = "\u202f"
 ABSENT = "\u2013"
+MINUS = "\u2212"
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 _COUNT_UNITS = ("", "k", "M", "B", "T")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -85,6 +86,13 @@ def gibibytes(value: float | None) -> str:
 def percent(value: float | None, digits: int = 0) -> str:
     """0..1 -> "42 %"; absent is a dash."""
     return ABSENT if value is None else f"{grouped(value * 100, digits)}{THIN}%"
+
+
+def change(share: float | None) -> str:
+    """0.124 -> "+12 %"; nothing where it is absent or under half a percent."""
+    if share is None or abs(share) < 0.005:
+        return ""
+    return f"{'+' if share > 0 else MINUS}{grouped(min(abs(share), 9.99) * 100)}{THIN}%"
 
 
 def duration(seconds: float | None) -> str:

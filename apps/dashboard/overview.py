@@ -210,7 +210,8 @@ def _tile(
 ) -> sparklines.Tile:
     value = newest.get(key)
     shown = formats.significant(None if value is None else value * KEYS[key])
-    return sparklines.Tile(label, shown, unit, key=key, values=sparklines.buckets(fleet, key, now))
+    values = sparklines.buckets(fleet, key, now, 2 * sparklines.POINTS)
+    return sparklines.Tile(label, shown, unit, sparklines.change(values), key=key, values=values)
 
 
 def sparks(rows: Sequence[Line], now: float, fleet: Sequence[sparklines.Tile] = ()) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def recent(deployment_ids: Iterable[int]) -> dict[int, list[Sample]]:
 
 
 def fleet() -> list[Sample]:
-    """Samples of all deployments together over the time of a sparkline."""
-    return selectors.fleet_history(WINDOW_SECONDS, ALL_POINTS)
+    """Samples of all deployments together over twice the time of a sparkline, to compare with the time before."""
+    return selectors.fleet_history(2 * WINDOW_SECONDS, ALL_POINTS)
 
 
 def on_gpu(deployment: Deployment) -> bool:

@@ -19,22 +19,44 @@ class Tile:
     label: str
     value: str
     unit: str = ""
-    note: str = ""
+    change: float | None = None
     url: str = ""
     key: str = ""
     values: list[float | None] = field(default_factory=list)
 
+    @property
+    def line(self) -> list[float | None]:
+        """What the sparkline shows: the later half of the values, which also hold the time before it."""
+        return self.values[-POINTS:]
 
-def buckets(samples: Iterable[Mapping[str, Any]], key: str, now: float) -> list[float | None]:
-    """Mean of `key` per STEP_SECONDS over the last WINDOW_SECONDS, oldest first; None where nothing was told."""
-    sums: list[list[float]] = [[] for _ in range(POINTS)]
-    first = int(now // STEP_SECONDS) - POINTS + 1
+
+def buckets(
+    samples: Iterable[Mapping[str, Any]], key: str, now: float, points: int = POINTS
+) -> list[float | None]:
+    """Mean of `key` in each of the last `points` steps, oldest first; None where nothing was told."""
+    sums: list[list[float]] = [[] for _ in range(points)]
+    first = int(now // STEP_SECONDS) - points + 1
     for sample in samples:
         value = sample.get(key)
         index = int(float(sample["at"]) // STEP_SECONDS) - first
-        if value is not None and 0 <= index < POINTS:
+        if value is not None and 0 <= index < points:
             sums[index].append(float(value))
     return [sum(found) / len(found) if found else None for found in sums]
+
+
+def change(values: Sequence[float | None]) -> float | None:
+    """How much the mean of the later half differs from that of the earlier one, as a share of the earlier.
+
+    None where one half knows less than a tenth of its steps, or the earlier mean is zero.
+    """
+    half = len(values) // 2
+    means = []
+    for part in (values[:half], values[half:]):
+        known = [value for value in part if value is not None]
+        if len(known) < max(1, len(part) // 10):
+            return None
+        means.append(sum(known) / len(known))
+    return means[1] / means[0] - 1 if means[0] else None
 
 
 def path(values: Sequence[float | None]) -> str:

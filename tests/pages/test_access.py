@@ -170,6 +170,8 @@ def test_an_unknown_address_has_a_page(client: Client, sign_in: SignIn) -> None:
     answer = sign_in(VIEWER).get("/no-such-page/")
     assert answer.status_code == 404
     assert "There is no such page" in answer.content.decode()
+    assert 'class="rail"' in answer.content.decode()
+    assert 'class="rail"' not in client.get("/no-such-page/", follow=True).content.decode()
 
 
 @pytest.mark.django_db

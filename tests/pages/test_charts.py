@@ -90,3 +90,17 @@ class TestSparklines:
 
     def test_all_zero_is_a_line_at_the_bottom(self) -> None:
         assert sparklines.path([0, 0]) == "M0.0 22.5h.01L100.0 22.5"
+
+    @pytest.mark.parametrize(
+        ("values", "share"),
+        [
+            ([10.0] * 60 + [12.0] * 60, 0.2),
+            ([10.0] * 60 + [None] * 60, None),
+            ([0.0] * 60 + [5.0] * 60, None),
+            ([None] * 55 + [10.0] * 5 + [5.0] * 60, None),
+            ([None] * 54 + [10.0] * 6 + [5.0] * 60, -0.5),
+        ],
+    )
+    def test_change_against_the_time_before(self, values: list[float | None], share: float | None) -> None:
+        found = sparklines.change(values)
+        assert found == (None if share is None else pytest.approx(share))

@@ -66,3 +66,11 @@ def test_sizes_name_their_unit() -> None:
 )  # fmt: skip
 def test_relative(before: int, text: str) -> None:
     assert formats.relative(NOW - timedelta(seconds=before), NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(None, ""), (0.004, ""), (0.124, f"+12{T}%"), (-0.5, f"\u221250{T}%"), (40.0, f"+999{T}%")],
+)
+def test_change(share: float | None, text: str) -> None:
+    assert formats.change(share) == text

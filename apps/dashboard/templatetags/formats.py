@@ -37,6 +37,7 @@ for _write in (
     formats.megabytes,
     formats.gibibytes,
     formats.percent,
+    formats.change,
     formats.duration,
 ):
     register.filter(_write.__name__, _figure(_write))

@@ -25,6 +25,7 @@ from apps.serving.selectors import deployments
 from apps.serving.states import DEGRADED, READY
 
 OTHERS_SHOWN = 30
+SERVING_SHOWN = 20
 
 
 @page(Action.CHAT)
@@ -33,13 +34,15 @@ def playground(request: HttpRequest) -> HttpResponse:
     rows = lists.search(
         selectors.conversations(person(request)), request.GET.get("q", ""), ["title", "deployment__name"]
     )
+    serving = deployments().filter(state__in=(READY, DEGRADED))
     context = {
         "title": _("Playground"),
         "here": "playground",
         "page": lists.page_of(request, rows),
         "filtered": bool(request.GET.get("q")),
         "given": request.GET,
-        "serving": deployments().filter(state__in=(READY, DEGRADED)),
+        "serving": serving[:SERVING_SHOWN],
+        "serving_more": max(0, serving.count() - SERVING_SHOWN),
         "any_deployment": Deployment.objects.exists(),
     }
     return render(request, "pages/playground.html", context)

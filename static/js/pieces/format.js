@@ -18,6 +18,11 @@ export function significant(value) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
+export function change(share) {
+  if (share === null || Math.abs(share) < 0.005) return "";
+  return `${share > 0 ? "+" : "\u2212"}${grouped(Math.min(Math.abs(share), 9.99) * 100)}${THIN}%`;
+}
+
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return ABSENT;
   if (seconds < 10) return `${Math.max(seconds, 0).toFixed(1)}${THIN}s`;

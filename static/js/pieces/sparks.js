@@ -1,10 +1,12 @@
 // Sparklines and stat tiles that samples move. The first line is drawn by apps/dashboard/sparklines.py; here it goes on
 // with the same steps. Every value comes from a sample: a second that nobody told about stays a gap.
 import { live } from "../realtime/socket.js";
-import { ABSENT, significant } from "./format.js";
+import { ABSENT, change, significant } from "./format.js";
 
 const STEP = 5;
 const POINTS = 60;
+// Twice the line, to compare it with the time before.
+const KEPT = 2 * POINTS;
 const STALE = 10;
 
 function path(values) {
@@ -48,15 +50,25 @@ export class Series {
     const step = Math.floor(at / STEP);
     const [sum, count] = this.#steps.get(step) ?? [0, 0];
     this.#steps.set(step, [sum + value, count + 1]);
-    for (const old of this.#steps.keys()) if (old < step - POINTS) this.#steps.delete(old);
+    for (const old of this.#steps.keys()) if (old < step - KEPT) this.#steps.delete(old);
   }
 
-  values(now) {
+  values(now, points = POINTS) {
     const last = Math.floor(now / STEP);
-    return Array.from({ length: POINTS }, (_, index) => {
-      const found = this.#steps.get(last - POINTS + 1 + index);
+    return Array.from({ length: points }, (_, index) => {
+      const found = this.#steps.get(last - points + 1 + index);
       return found ? found[0] / found[1] : null;
     });
+  }
+
+  // Share by which the mean of the later half differs from that of the earlier one, or null.
+  change(now) {
+    const values = this.values(now, KEPT);
+    const means = [values.slice(0, POINTS), values.slice(POINTS)].map((part) => {
+      const known = part.filter((value) => value !== null);
+      return known.length < POINTS / 10 ? null : known.reduce((sum, value) => sum + value, 0) / known.length;
+    });
+    return means[0] && means[1] !== null ? means[1] / means[0] - 1 : null;
   }
 
   current(now) {
@@ -97,15 +109,18 @@ export class Sparks {
         const node = document.querySelector(
           topic === "metrics" ? `[data-tile="${key}"]` : `[data-spark="${topic.split(":")[1]}:${key}"]`,
         );
-        if (node) this.#write(node, key, kept[key].values(now), kept[key].current(now));
+        if (node) this.#write(node, key, kept[key], now);
       }
     }
   }
 
-  #write(node, key, line, value) {
+  #write(node, key, series, now) {
+    const value = series.current(now);
     const text = node.querySelector("[data-tile-value], [data-spark-value]");
     const shown = value === null ? ABSENT : significant(value * (this.spec.scale[key] ?? 1));
     if (text && text.textContent !== shown) text.textContent = shown;
-    node.querySelector(".spark path")?.setAttribute("d", path(line));
+    node.querySelector(".spark path")?.setAttribute("d", path(series.values(now)));
+    const against = node.querySelector("[data-tile-change]");
+    if (against) against.textContent = change(series.change(now));
   }
 }
