@@ -24,6 +24,7 @@ const bands = new Map();
 const mine = !prompt.disabled;
 let running = null;
 let sent = false;
+let early = false;
 let connected = false;
 
 function mark() {
@@ -113,6 +114,8 @@ const chat = new ChatClient(state.conversation, {
     else if (now.name === "outdated") status.textContent = gettext("This page comes from an older version: reload it.");
     else if (now.name === "open" && !running) status.textContent = "";
     refresh();
+    if (connected && early) form.requestSubmit();
+    early = early && !connected;
   },
 });
 
@@ -145,8 +148,11 @@ function open(on) {
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  if (send.disabled || !prompt.value.trim()) return;
-  ask({ prompt: prompt.value });
+  if (!prompt.value.trim()) return;
+  // Pressed before the socket is open: it goes out as soon as it is.
+  early = send.disabled && mine && serves() && !connected;
+  if (early) status.textContent = gettext("Connecting");
+  if (!send.disabled) ask({ prompt: prompt.value });
 });
 prompt.addEventListener("input", grow);
 prompt.addEventListener("keydown", (event) => {
