@@ -27,11 +27,15 @@ PIP_OPTIONS = ("--require-hashes", "--no-deps", "--only-binary=:all:", "--progre
 
 @dataclass(frozen=True, slots=True)
 class Venv:
-    """A virtual environment and the lock files it must hold. `implied` locks are subsets of those installed."""
+    """A virtual environment and the lock files it must hold. `implied` locks are subsets of those installed.
+
+    `compiled`: with bytecode beside the sources, for programs that may not write any.
+    """
 
     root: Path
     locks: tuple[Path, ...]
     implied: tuple[Path, ...] = ()
+    compiled: bool = False
 
     @property
     def python(self) -> Path:
@@ -97,12 +101,11 @@ def ensure(venv: Venv, step: Step, log: Path, scratch: Path, pip: Path | None = 
                 f"The virtual environment {venv.root} could not be made: {said[-1] if said else 'no reason given'}.",
                 "Check that Python's venv module is whole (Debian: python3-venv).",
             )
+    compiling = "--compile" if venv.compiled else "--no-compile"
     for lock in venv.locks:
         argv = [str(pip or venv.python), "-m", "pip"]
         argv += ["--python", str(venv.python)] if pip else []
-        run_pip(
-            [*argv, "install", "--no-compile", *PIP_OPTIONS, "-r", str(lock)], lock, step, log, scratch, venv
-        )
+        run_pip([*argv, "install", compiling, *PIP_OPTIONS, "-r", str(lock)], lock, step, log, scratch, venv)
     _write_stamp(venv)
     return True
 

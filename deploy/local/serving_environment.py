@@ -49,7 +49,7 @@ class ServingEnvironment:
     @property
     def venv(self) -> Venv:
         locks = (REQUIREMENTS / "serving.lock", REQUIREMENTS / "serving-binaries.lock")
-        return Venv(self.home.serving / "venv", locks)
+        return Venv(self.home.serving / "venv", locks, compiled=True)
 
     @property
     def backends(self) -> Path:
