@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import platform
@@ -26,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from apps.serving.domain.batching import BatchingFacts
-from benchmarks import closed_loop
+from benchmarks import closed_loop, load
 from benchmarks.serving import HOMES, MODEL, RunningServer, ServerProblem, find_installation, serve
 
 Strategy = Literal["none", "inflight"]
@@ -36,7 +37,10 @@ BATCH_BUCKET = re.compile(r'^inflight_batch_size_bucket\{.*le="([^"]+)"\} (\S+)$
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Figures of one turn; seconds, tokens. `batches` maps the upper bound of a bucket to its share of the steps."""
+    """Figures of one turn; seconds, tokens. `batches` maps the upper bound of a bucket to its share of the steps.
+
+    `others` is the share of the machine that programs used which are not part of the benchmark.
+    """
 
     strategy: Strategy
     requests_per_second: float
@@ -49,6 +53,7 @@ class Turn:
     itl_p99: float
     answers: int
     batches: dict[str, float]
+    others: float = 0.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,8 +116,12 @@ def measure(engine: Path, options: argparse.Namespace) -> list[Turn]:
         }
         for repeat in range(options.repeats):
             for strategy in STRATEGIES:
-                turns.append(_turn(strategy, servers[strategy], options, options.seed + repeat))
-                print(f"{strategy}: {turns[-1].tokens_per_second:.1f} tokens/s", file=sys.stderr, flush=True)
+                before = load.read(server.process.pid for server in servers.values())
+                turn = _turn(strategy, servers[strategy], options, options.seed + repeat)
+                after = load.read(server.process.pid for server in servers.values())
+                turns.append(dataclasses.replace(turn, others=load.others(before, after)))
+                said = f"{strategy}: {turn.tokens_per_second:.1f} tokens/s, others {turns[-1].others:.0%}"
+                print(said, file=sys.stderr, flush=True)
     return turns
 
 
@@ -201,7 +210,8 @@ def report(engine: Path, turns: list[Turn], options: argparse.Namespace) -> str:
         "",
         *_batch_table(rows),
         "",
-        f"Engine: {engine.name}, {engine.stat().st_size / 1e6:.0f} MB. Machine: {machine()}.",
+        f"Engine: {engine.name}, {engine.stat().st_size / 1e6:.0f} MB. Machine: {machine()}; other programs used "
+        f"{max(turn.others for turn in turns):.0%} of it at most.",
         f"Command: `{command(options)}`",
     ]
     return "\n".join(lines)

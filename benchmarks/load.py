@@ -1,0 +1,46 @@
+"""How much of the machine other programs use while something is measured: a figure is worth no more than that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """CPU seconds so far: of the whole machine, idle ones apart, and of our own processes."""
+
+    busy: float
+    total: float
+    own: float
+
+
+def read(roots: Iterable[int]) -> Reading:
+    """Take a reading; `roots` are processes of ours beside this one, counted with their children."""
+    ticks = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    second = os.sysconf("SC_CLK_TCK")
+    total, idle = sum(ticks) / second, (ticks[3] + ticks[4]) / second
+    return Reading(total - idle, total, sum(_seconds_of(pid) for pid in (os.getpid(), *roots)))
+
+
+def others(before: Reading, after: Reading) -> float:
+    """Share of all cores' time that went to programs that are not ours, 0 to 1."""
+    total = after.total - before.total
+    foreign = (after.busy - before.busy) - (after.own - before.own)
+    return max(foreign / total, 0.0) if total > 0 else 0.0
+
+
+def _seconds_of(pid: int) -> float:
+    seconds = 0.0
+    try:
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            times = process.cpu_times()
+            seconds += times.user + times.system
+    except psutil.NoSuchProcess:
+        return seconds
+    return seconds
