@@ -252,7 +252,7 @@ def _axis(panel: Panel, index: int, count: int) -> dict[str, Any]:
         "fixedrange": True,
         "automargin": False,
         "zeroline": True,
-        "tickformat": "~s" if panel.most is None else "",
+        "tickformat": ",~f",
         "anchor": "x",
     }
     if panel.most is not None:
@@ -286,5 +286,5 @@ def _trace(line: Line, panel: Panel, suffix: str) -> dict[str, Any]:
         "y": [],
         "connectgaps": False,
         "line": {"width": 1.5},
-        "hovertemplate": f"%{{y:.4~g}} {panel.unit}<extra>{line.name}</extra>",
+        "hovertemplate": f"%{{y:,.4~r}} {panel.unit}<extra>{line.name}</extra>",
     }

@@ -9,13 +9,18 @@ const ROW = 18;
 const SPARE = 20;
 const MOST_LINES = 200000;
 const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
-// Triton's own prefix (E1130 10:11:12), then words that loggers write.
-const ERROR = /^E\d{4} |\b(error|fatal|critical|traceback|exception|failed)\b/i;
-const WARNING = /^W\d{4} |\bwarn(ing)?\b/i;
-const DEBUG = /\b(debug|trace)\b/i;
+// Loggers that begin a line with their level: Triton (E1130 10:11:12, or 2026-11-30T10:11:12Z E) and llama.cpp
+// (0.01.272.912 E). Their letter counts; other lines are judged by the words that loggers write.
+const LETTER = /^(?:[\d.:TZ-]+ )?([IWEFD])(?:\d{4})? /;
+const LETTERS = { E: "error", F: "error", W: "warning", D: "debug", I: "info" };
+const ERROR = /\b(\w*error|\w*exception|fatal|critical|traceback|failed)\b/i;
+const WARNING = /\bwarn(ing)?\b/i;
+const DEBUG = /\bDEBUG\b|^debug\b|\blevel=debug\b/;
 const RANK = { error: 2, warning: 1, info: 0, debug: 0 };
 
 export function levelOf(line) {
+  const letter = LETTER.exec(line);
+  if (letter) return LETTERS[letter[1]];
   if (ERROR.test(line)) return "error";
   if (WARNING.test(line)) return "warning";
   return DEBUG.test(line) ? "debug" : "info";

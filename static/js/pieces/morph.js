@@ -33,13 +33,20 @@ function element(node, fresh) {
 
 function children(node, fresh) {
   const keyed = new Map();
-  for (const child of node.children) if (keyOf(child)) keyed.set(keyOf(child), child);
+  const wantedKeys = new Set([...fresh.children].map(keyOf));
+  for (const child of [...node.children]) {
+    const key = keyOf(child);
+    // What is gone goes first, so that what stays need not move: a node that moves loses the focus.
+    if (key && !wantedKeys.has(key)) child.remove();
+    else if (key) keyed.set(key, child);
+  }
   let at = node.firstChild;
   for (const wanted of [...fresh.childNodes]) {
     const key = keyOf(wanted);
     const moved = key && keyed.get(key);
     if (moved && moved !== at && moved.nodeName === wanted.nodeName) {
-      node.insertBefore(moved, at);
+      if (node.moveBefore) node.moveBefore(moved, at);
+      else node.insertBefore(moved, at);
       element(moved, wanted);
     } else if (at && alike(at, wanted)) {
       if (at.nodeType === Node.ELEMENT_NODE) element(at, wanted);

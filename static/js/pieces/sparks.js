@@ -9,7 +9,7 @@ const POINTS = 60;
 const KEPT = 2 * POINTS;
 const STALE = 10;
 
-function path(values) {
+export function path(values) {
   const known = values.filter((value) => value !== null);
   if (!known.length) return "";
   const top = Math.max(...known) || 1;
