@@ -16,6 +16,8 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -54,9 +56,12 @@ def _guard(needs: Action, method: str | None) -> Callable[[View[P]], View[P]]:
             try:
                 if not may(request, needs):
                     require(request.user, needs)
-                return view(request, *args, **kwargs)
+                response = view(request, *args, **kwargs)
             except InflightError as error:
-                return refused(request, error)
+                response = refused(request, error)
+            # The same address answers a page, its main column alone, or a toast.
+            patch_vary_headers(response, ("X-Part", "HX-Request"))
+            return response
 
         return guarded
 
@@ -105,8 +110,19 @@ def refused(request: HttpRequest, error: InflightError) -> HttpResponse:
         response["HX-Reswap"] = "none"
         return response
     title = _TITLES.get(error.status, _("Refused"))
-    context = {"error": error, "title": title, "forbidden": isinstance(error, NotAllowed)}
+    context = {
+        "error": error,
+        "title": title,
+        "back": "" if isinstance(error, NotAllowed) else _back(request),
+    }
     return render(request, "error.html", context, status=error.status)
+
+
+def _back(request: HttpRequest) -> str:
+    """The page of ours that the person came from, or an empty text."""
+    came_from = request.headers.get("Referer", "")
+    good = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, request.is_secure())
+    return came_from if good else ""
 
 
 def show_in(form: Form, error: InflightError, fields: dict[str, str] | None = None) -> None:

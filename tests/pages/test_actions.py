@@ -71,6 +71,13 @@ def test_a_refusal_without_scripts_is_a_page_with_the_status(world: World, opera
     assert "has ended: cancelled" in text
     assert "There is nothing to cancel." in text
     assert "build_ended" in text
+    assert "Back" not in text
+    answer = operator.post(
+        reverse("engines:cancel", args=[7]), headers={"Referer": "http://testserver/builds/7/"}
+    )
+    assert 'href="http://testserver/builds/7/"' in answer.content.decode()
+    answer = operator.post(reverse("engines:cancel", args=[7]), headers={"Referer": "https://example.com/"})
+    assert "example.com" not in answer.content.decode()
 
 
 def test_retry_starts_another_build_and_goes_there(world: World, operator: Client) -> None:
