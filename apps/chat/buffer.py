@@ -13,7 +13,7 @@ from typing import Any
 from redis import asyncio as async_redis
 
 from apps.chat.textlog import Piece, TextLog
-from apps.realtime.redis_clients import async_client, sync_client
+from apps.realtime.redis_clients import answer, async_client, sync_client
 
 # A finished turn can be replayed from here for so long; after that the row has it.
 KEPT_SECONDS = 900
@@ -42,7 +42,8 @@ async def append(uid: str, piece: Piece) -> None:
     fields: dict[Any, Any] = {"seq": piece.seq, "text": piece.text, "tokens": piece.tokens, "at": piece.at}
     pipeline.xadd(key(uid), fields)
     pipeline.expire(key(uid), RUNNING_SECONDS)
-    await pipeline.execute()
+    async with answer():
+        await pipeline.execute()
 
 
 async def close(uid: str) -> None:
@@ -51,7 +52,8 @@ async def close(uid: str) -> None:
     pipeline.xadd(key(uid), {"end": "1"})
     pipeline.expire(key(uid), KEPT_SECONDS)
     pipeline.delete(f"{key(uid)}:beat", f"{key(uid)}:stop")
-    await pipeline.execute()
+    async with answer():
+        await pipeline.execute()
 
 
 async def beat(uids: list[str]) -> dict[str, Flags]:
@@ -61,7 +63,8 @@ async def beat(uids: list[str]) -> dict[str, Flags]:
         pipeline.set(f"{key(uid)}:beat", "1", ex=BEAT_SECONDS)
         pipeline.exists(f"{key(uid)}:stop")
         pipeline.exists(f"{key(uid)}:watched")
-    answers = await pipeline.execute()
+    async with answer():
+        answers = await pipeline.execute()
     return {
         uid: Flags(stop=bool(answers[3 * index + 1]), watched=bool(answers[3 * index + 2]))
         for index, uid in enumerate(uids)
@@ -70,14 +73,16 @@ async def beat(uids: list[str]) -> dict[str, Flags]:
 
 async def watch(uid: str) -> None:
     """Say that a socket of this process follows a turn of another one."""
-    await async_client().set(f"{key(uid)}:watched", "1", ex=WATCHED_SECONDS)
+    async with answer():
+        await async_client().set(f"{key(uid)}:watched", "1", ex=WATCHED_SECONDS)
 
 
 async def read(uid: str, after: str, block_ms: int) -> tuple[str, list[Piece], bool]:
     """Entries after stream id `after`, waiting at most `block_ms`: (new id, pieces, whether the turn has ended)."""
     client: async_redis.Redis = async_client()
-    answer: Any = await client.xread({key(uid): after}, block=block_ms)
-    entries = _entries(answer)
+    async with answer(more=block_ms / 1000):
+        found: Any = await client.xread({key(uid): after}, block=block_ms)
+    entries = _entries(found)
     pieces = [_piece(fields) for _entry, fields in entries if "text" in fields]
     ended = any("end" in fields for _entry, fields in entries)
     return (entries[-1][0] if entries else after), pieces, ended
@@ -121,6 +126,6 @@ def _piece(fields: dict[str, str]) -> Piece:
     return Piece(int(fields["seq"]), fields["text"], int(fields["tokens"]), float(fields["at"]))
 
 
-def _entries(answer: Any) -> list[tuple[str, dict[str, str]]]:
+def _entries(found: Any) -> list[tuple[str, dict[str, str]]]:
     """Entries of the one stream in an answer of XREAD: [[name, [(id, fields), ...]]], empty after a wait in vain."""
-    return list(answer[0][1]) if answer else []
+    return list(found[0][1]) if found else []

@@ -67,7 +67,7 @@ class RunningTurn:
         self._text = TextLog()
         self._buffered = 0
         self._dirty = asyncio.Event()
-        self._reading: asyncio.Task[Ending] | None = None
+        self._stop = asyncio.Event()
         self._stopped: Ending | None = None
 
     # ------------------------------------------------------------ for followers
@@ -80,24 +80,23 @@ class RunningTurn:
         """End the turn; the engine's request is cancelled. From the turn's own loop."""
         if self._stopped is None:
             self._stopped = ending
-            if self._reading is not None:
-                self._reading.cancel()
+            self._stop.set()
 
     # ------------------------------------------------------------ the task
 
     async def run(self) -> None:
         """Stream, then write the end of the turn to its row and tell the followers."""
-        self._reading = asyncio.create_task(self._read())
+        reading = asyncio.create_task(self._read())
+        stop = asyncio.create_task(self._stop.wait())
         side = [asyncio.create_task(self._keep_buffered()), asyncio.create_task(self._keep_saved())]
-        if self._stopped is not None:
-            self._reading.cancel()
         try:
-            ending = await self._reading
+            await asyncio.wait({reading, stop}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             # Not asked for: the process itself ends.
-            ending = self._stopped or interrupted()
-        await tasks.end([self._reading, *side])
-        await self._finish(ending)
+            self.stop(interrupted())
+        await tasks.end([reading, stop, *side])
+        ended_by_itself = not reading.cancelled() and (self._stopped is None or self.end is not None)
+        await self._finish(reading.result() if ended_by_itself else self._stopped or interrupted())
 
     async def _read(self) -> Ending:
         try:

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from asgiref.sync import ThreadSensitiveContext
 from channels.auth import get_user
 from channels.consumer import get_handler_name
+from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
@@ -98,7 +99,8 @@ class BaseConsumer(AsyncWebsocketConsumer):
         self, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
     ) -> Result:
         """Result of a synchronous function that uses the database, from this socket's own thread."""
-        return await tasks.in_db_thread(function, *args, **kwargs)
+        # It also closes connections that are too old or broken, before and after.
+        return await database_sync_to_async(function)(*args, **kwargs)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that waits. Its errors are told to the browser and logged; the socket goes on."""
@@ -216,7 +218,8 @@ class BaseConsumer(AsyncWebsocketConsumer):
     async def _recheck(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._recheck_now.wait(), timeout=RECHECK_SECONDS)
+                async with asyncio.timeout(RECHECK_SECONDS):
+                    await self._recheck_now.wait()
             self._recheck_now.clear()
             await self._reload_user()
             code = await self.db(self._why_not)

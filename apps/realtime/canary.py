@@ -47,7 +47,8 @@ class Canary:
             self._task = None
 
     async def _watch(self) -> None:
-        while True:
+        # Not "while True": a cancel may be lost (tasks.py).
+        while self._listeners:
             try:
                 await self._beat()
             except REDIS_ERRORS as error:
@@ -64,7 +65,7 @@ class Canary:
         sent = seen = 0
         receiving: asyncio.Future[dict[str, int]] = asyncio.ensure_future(layer.receive(channel))
         try:
-            while True:
+            while self._listeners:
                 sent += 1
                 await layer.send(channel, {"type": "canary.beat", "number": sent})
                 deadline = asyncio.get_running_loop().time() + EVERY

@@ -7,7 +7,7 @@ from typing import Any
 from channels.layers import get_channel_layer
 from django.conf import settings
 
-from apps.realtime.redis_clients import async_client
+from apps.realtime.redis_clients import answer, async_client
 
 
 def channel_layer() -> Any:
@@ -32,4 +32,5 @@ async def require_redis() -> None:
     Asked before a channel is made: the layer keeps the queue of a channel that it could not subscribe to.
     """
     if is_shared():
-        await async_client().ping()
+        async with answer():
+            await async_client().ping()

@@ -44,22 +44,31 @@ def sync_client() -> redis.Redis:
 
 
 def async_client() -> async_redis.Redis:
-    """Client of the running event loop, text in and out. Blocking reads take a client of their own."""
+    """Client of the running event loop, text in and out. Use it inside `answer()`: it has no timeout of its own."""
     clients = _async.setdefault(asyncio.get_running_loop(), {})
     if settings.REDIS_URL not in clients:
-        clients[settings.REDIS_URL] = new_async_client()
+        clients[settings.REDIS_URL] = _new_async_client()
     return clients[settings.REDIS_URL]
 
 
-def new_async_client() -> async_redis.Redis:
-    """A client whose connections nobody else uses; the caller closes it."""
+def _new_async_client() -> async_redis.Redis:
     return async_redis.Redis.from_url(
         settings.REDIS_URL,
         decode_responses=True,
         socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=ANSWER_SECONDS,
+        # With a timeout redis-py writes through asyncio.wait_for, which on Python 3.11 loses a cancel that arrives
+        # meanwhile: the task then runs on.
+        socket_timeout=None,
         retry=AsyncRetry(NoBackoff(), 1),
     )
+
+
+def answer(more: float = 0.0) -> asyncio.Timeout:
+    """`async with answer():` around commands of `async_client`. Its TimeoutError is one of REDIS_ERRORS.
+
+    `more` are seconds that a blocking read may take besides.
+    """
+    return asyncio.timeout(ANSWER_SECONDS + more)
 
 
 async def close_async_client() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import redis
 
-from apps.realtime.redis_clients import async_client
+from apps.realtime.redis_clients import answer, async_client
 
 _KEEP_SECONDS = 7 * 86_400
 
@@ -32,7 +32,7 @@ def bump(client: redis.Redis, topics: Iterable[str]) -> list[int]:
         pipeline.set(_key(name), _start(), nx=True, ex=_KEEP_SECONDS)
         pipeline.incr(_key(name))
         pipeline.expire(_key(name), _KEEP_SECONDS)
-    return [int(answer) for answer in pipeline.execute()[1::3]]
+    return [int(number) for number in pipeline.execute()[1::3]]
 
 
 async def current(topic: str) -> int:
@@ -40,7 +40,8 @@ async def current(topic: str) -> int:
     pipeline = async_client().pipeline(transaction=False)
     pipeline.set(_key(topic), _start(), nx=True, ex=_KEEP_SECONDS)
     pipeline.get(_key(topic))
-    answers = await pipeline.execute()
+    async with answer():
+        answers = await pipeline.execute()
     return int(answers[1])
 
 
@@ -48,5 +49,6 @@ async def known(topics: list[str]) -> dict[str, int]:
     """Versions of the topics that have one, in one round trip."""
     if not topics:
         return {}
-    answers = await async_client().mget([_key(topic) for topic in topics])
-    return {topic: int(answer) for topic, answer in zip(topics, answers, strict=True) if answer}
+    async with answer():
+        answers = await async_client().mget([_key(topic) for topic in topics])
+    return {topic: int(found) for topic, found in zip(topics, answers, strict=True) if found}

@@ -67,16 +67,18 @@ class Scrape:
         self._before: Reading | None = None
         self._window = Window()
         self._process = ProcessGauge(target.pid, target.created) if target.pid else None
+        self._stopped = False
         self._task = asyncio.create_task(self._run(), name=f"scrape {target.uid}")
 
     def stop(self) -> None:
         """End the reading."""
+        self._stopped = True
         self._task.cancel()
 
     async def _run(self) -> None:
         # Servers are asked a little apart from each other, each always at the same moment of the second.
         offset = (self.target.instance_id * 0.07) % SPREAD
-        while True:
+        while not self._stopped:
             await asyncio.sleep(until_tick(offset, self._pause()))
             try:
                 await self._once()

@@ -6,9 +6,7 @@ import json
 import time
 from typing import Any
 
-from redis import asyncio as async_redis
-
-from apps.realtime.redis_clients import REDIS_ERRORS, sync_client
+from apps.realtime.redis_clients import REDIS_ERRORS, answer, async_client, sync_client
 from apps.telemetry.domain.derive import Sample
 
 # Entries kept of each stream: an hour at one a second.
@@ -30,14 +28,15 @@ def instance_key(instance_id: int) -> str:
     return f"samples:instance:{instance_id}"
 
 
-async def write(client: async_redis.Redis, samples: dict[str, Sample]) -> None:
+async def write(samples: dict[str, Sample]) -> None:
     """Append one sample to each stream, and say that telemetry is alive. Raises a Redis error where it is away."""
-    pipeline = client.pipeline(transaction=False)
+    pipeline = async_client().pipeline(transaction=False)
     for key, sample in samples.items():
         pipeline.xadd(key, {"sample": json.dumps(sample)}, maxlen=KEPT, approximate=True)
         pipeline.expire(key, TTL_SECONDS)
     pipeline.set(BEAT, "1", ex=BEAT_SECONDS)
-    await pipeline.execute()
+    async with answer():
+        await pipeline.execute()
 
 
 def read(key: str, since: float) -> list[Sample]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from apps.realtime.groups import group_of
 from apps.realtime.layer import channel_layer
-from apps.realtime.redis_clients import REDIS_ERRORS, async_client
+from apps.realtime.redis_clients import REDIS_ERRORS
 from apps.telemetry import devices, store
 from apps.telemetry.domain import derive
 from apps.telemetry.domain.derive import Sample
@@ -53,7 +53,7 @@ class Writer:
         scrapes = list(self._scraper.scrapes.values())
         gpus = await asyncio.to_thread(self._gpus.read, {s.target.gpu_uuid for s in scrapes} - {""})
         samples, published = self._samples(time.time(), scrapes, gpus)
-        await store.write(async_client(), samples)
+        await store.write(samples)
         await asyncio.gather(*(self._publish(topic, sample) for topic, sample in published.items()))
 
     def _samples(
