@@ -118,9 +118,14 @@ class MetricsPublisher:
     """Carries Measures over to Triton. `make(family, labels)` creates one metric with increment, set and observe."""
 
     def __init__(
-        self, measures: Measures, make: Callable[[Family, dict[str, str]], Any], labels: dict[str, str]
+        self,
+        measures: Measures,
+        make: Callable[[Family, dict[str, str]], Any],
+        labels: dict[str, str],
+        log: Callable[[str], None] = print,
     ) -> None:
         self._measures = measures
+        self._log = log
         self._plain = {
             family.name: make(family, labels)
             for family in FAMILIES
@@ -144,9 +149,17 @@ class MetricsPublisher:
             self._thread.join(5.0)
 
     def _run(self) -> None:
-        while not self._stop.wait(PUBLISH_SECONDS):
-            self.publish()
-        self.publish()
+        said = ""
+        while True:
+            stopping = self._stop.wait(PUBLISH_SECONDS)
+            try:
+                self.publish()
+            except Exception as error:
+                # The server may be busy leaving; answers must go on, and the reason is worth one line.
+                if said != (said := repr(error)):
+                    self._log(f"metrics could not be published: {said}")
+            if stopping:
+                return
 
     def publish(self) -> None:
         """Send what changed since the last time.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -170,6 +171,8 @@ class LlamaRuntime:
         if self._model:
             self._library.llama_model_free(self._model)
             self._model = None
+        # Nothing of llama.cpp may call into Python from here on.
+        self._library.llama_log_set(abi.LogCallback(), None)
 
     def _load(self, settings: Settings) -> int:
         params = self._library.llama_model_default_params()
@@ -249,7 +252,9 @@ class LlamaRuntime:
 
     def _hear(self, level: int, text: bytes | None, _: Any) -> None:
         if level in (abi.LOG_WARNING, abi.LOG_ERROR) and text:
-            self._said.append(text.decode(errors="replace").strip())
+            line = text.decode(errors="replace").strip()
+            self._said.append(line)
+            print(f"llama.cpp: {line}", file=sys.stderr, flush=True)
 
     def _words(self) -> str:
         """The last warnings and errors of llama.cpp, for a person to read."""

@@ -7,6 +7,7 @@ thread. This file alone knows Triton; the rest of the folder is imported from be
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class TritonPythonModel:
         self._watcher = CancelWatcher(self._engine.cancel, log)
         labels = {"model": args["model_name"], "version": args["model_version"]}
         self._families: dict[str, Any] = {}
-        self._publisher = MetricsPublisher(self._measures, self._metric, labels)
+        self._publisher = MetricsPublisher(self._measures, self._metric, labels, log)
         for part in (self._writer, self._watcher, self._engine, self._publisher):
             part.start()
         pb_utils.Logger.log_info(
@@ -126,15 +127,13 @@ def refuse(error: ModelError) -> Any:
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
 
 
-def check_numpy() -> None:
+def check_numpy(stub: Path = Path("/proc/self/exe")) -> None:
     """Refuse a numpy that this server's python backend cannot read. Raises ModelError.
 
-    A stub that was compiled against numpy 1 takes every array of numpy 2 for one with strides of zero and dies at
-    the first text input.
+    A stub that was compiled against numpy 1 (pybind11 before 2.12, which does not know the name numpy._core) takes
+    every array of numpy 2 for one with strides of zero and dies at the first text input.
     """
-    wanted = np.arange(1, 4, dtype=np.int32)
-    seen = np.from_dlpack(pb_utils.Tensor("numpy_check", wanted))
-    if not np.array_equal(seen, wanted):
+    if int(np.__version__.split(".")[0]) >= 2 and b"numpy._core" not in stub.read_bytes():
         raise ModelError(
             f"This Triton's python backend cannot work with numpy {np.__version__}; "
             "install a numpy below 2 in the serving environment (Python 3.12 or older)."
