@@ -9,7 +9,13 @@ class ChatConfig(AppConfig):
 
     def ready(self) -> None:
         """Have the telemetry process end turns whose web process died."""
-        from apps.chat import turn_runner
         from apps.telemetry import chores
 
-        chores.register("turns of processes that died", 5.0, turn_runner.settle_dead_turns)
+        chores.register("turns of processes that died", 5.0, _settle_dead_turns)
+
+
+def _settle_dead_turns() -> None:
+    # Imported where it is needed: it brings gRPC, which Celery's parent process must not load before it forks.
+    from apps.chat import turn_runner
+
+    turn_runner.settle_dead_turns()
