@@ -15,7 +15,7 @@ class ChatConfig(AppConfig):
 
 
 def _settle_dead_turns() -> None:
-    # Imported where it is needed: it brings gRPC, which Celery's parent process must not load before it forks.
+    # Imported where it is needed: most processes never stream an answer.
     from apps.chat import turn_runner
 
     turn_runner.settle_dead_turns()
