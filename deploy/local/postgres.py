@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from deploy.local.errors import Problem
 
-# Distributions keep the server's programs outside PATH, one folder for each version.
-FOLDERS = ("/usr/lib/postgresql", "/usr/pgsql", "/opt/homebrew/opt")
+# Distributions keep the server's programs outside PATH, one folder for each version (Debian, Fedora).
+PLACES = ("lib/postgresql/*/bin/initdb", "pgsql-*/bin/initdb")
 # postgres refuses to run as root: Debian's package brings this account.
 ACCOUNT = "postgres"
 # Nothing is kept, so nothing need be safe on disk: about twice as fast.
@@ -35,10 +35,9 @@ START_SECONDS = 30
 def find_programs() -> Path | None:
     """Folder with initdb, postgres and pg_dump of the newest installed version, or None."""
     found: list[tuple[int, Path]] = []
-    for folder in FOLDERS:
-        for program in Path(folder).glob("*/bin/initdb"):
-            version = re.match(r"(\d+)", program.parents[1].name)
-            found.append((int(version[1]) if version else 0, program.parent))
+    for program in (program for place in PLACES for program in Path("/usr").glob(place)):
+        version = re.search(r"(\d+)$", program.parents[1].name)
+        found.append((int(version[1]) if version else 0, program.parent))
     if found:
         return max(found)[1]
     on_path = shutil.which("initdb")
