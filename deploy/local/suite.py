@@ -25,14 +25,14 @@ from deploy.local.up import control_venv
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 KINDS = ("integration", "triton", "browser", "faults")
-# Seconds after which a stage is ended, and what it should take on two cores (15 minutes in all).
+# Seconds after which a stage is ended: a guard against hanging, three times what it takes on two idle cores.
 LIMITS = {
-    "unit": 400,
-    "database on PostgreSQL": 300,
-    "integration": 360,
-    "triton": 300,
-    "browser": 360,
-    "faults": 300,
+    "unit": 600,
+    "database on PostgreSQL": 600,
+    "integration": 600,
+    "triton": 480,
+    "browser": 720,
+    "faults": 480,
 }
 FULL_FACTOR = 6
 
