@@ -116,9 +116,9 @@ def measure(engine: Path, options: argparse.Namespace) -> list[Turn]:
         }
         for repeat in range(options.repeats):
             for strategy in STRATEGIES:
-                before = load.read(server.process.pid for server in servers.values())
+                before = load.read()
                 turn = _turn(strategy, servers[strategy], options, options.seed + repeat)
-                after = load.read(server.process.pid for server in servers.values())
+                after = load.read()
                 turns.append(dataclasses.replace(turn, others=load.others(before, after)))
                 said = f"{strategy}: {turn.tokens_per_second:.1f} tokens/s, others {turns[-1].others:.0%}"
                 print(said, file=sys.stderr, flush=True)

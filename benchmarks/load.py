@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +18,13 @@ class Reading:
     own: float
 
 
-def read(roots: Iterable[int]) -> Reading:
-    """Take a reading; `roots` are processes of ours beside this one, counted with their children."""
+def read() -> Reading:
+    """Take a reading; ours are this process and all that it started."""
     ticks = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     second = os.sysconf("SC_CLK_TCK")
     total, idle = sum(ticks) / second, (ticks[3] + ticks[4]) / second
-    return Reading(total - idle, total, sum(_seconds_of(pid) for pid in (os.getpid(), *roots)))
+    root = psutil.Process()
+    return Reading(total - idle, total, sum(map(_seconds_of, (root, *root.children(recursive=True)))))
 
 
 def others(before: Reading, after: Reading) -> float:
@@ -34,13 +34,9 @@ def others(before: Reading, after: Reading) -> float:
     return max(foreign / total, 0.0) if total > 0 else 0.0
 
 
-def _seconds_of(pid: int) -> float:
-    seconds = 0.0
+def _seconds_of(process: psutil.Process) -> float:
     try:
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            times = process.cpu_times()
-            seconds += times.user + times.system
+        times = process.cpu_times()
     except psutil.NoSuchProcess:
-        return seconds
-    return seconds
+        return 0.0
+    return float(times.user + times.system)
