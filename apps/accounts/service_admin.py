@@ -286,7 +286,9 @@ class ServiceAdmin(RefusalMixin, StatusAdmin, ModelAdmin, _WithoutTransaction):
         try:
             preview = self.preview(row, form)
             if refused:
-                preview = Preview((PreviewPart(_("Saving would be refused"), findings=refused), *preview.parts))
+                preview = Preview(
+                    (PreviewPart(_("Saving would be refused"), findings=refused), *preview.parts)
+                )
         except InvalidInput as error:
             findings = error.findings or (_as_finding(error),)
             preview = Preview((PreviewPart(_("Not possible"), findings=tuple(findings)),))
