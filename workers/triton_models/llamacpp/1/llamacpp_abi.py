@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -203,11 +204,19 @@ def find_library() -> Path:
 def open_library(path: Path | None = None) -> Any:
     """Load llama.cpp, declare what is used and check the struct layouts. Raises EngineLoadError."""
     path = path or find_library()
+    # OpenMP's threads spin at its barriers for as long as they like, hundreds of times in a step. Where any other
+    # program wants a core, the one that works is then not the one that runs: one busy process beside two threads on
+    # two cores brought 200 tokens/s down to less than 5. Waiting passively costs nothing measurable on an idle machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         library = ctypes.CDLL(str(path))
         for name, (result, arguments) in SIGNATURES.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
+        # Called for every token: giving Python's lock away for a pointer would hand it to the sending thread.
+        quick = ctypes.PyDLL(str(path)).llama_get_logits_ith
+        quick.restype, quick.argtypes = SIGNATURES["llama_get_logits_ith"]
+        library.llama_get_logits_ith = quick
     except (OSError, AttributeError) as error:
         raise EngineLoadError(f"{path.name} cannot be used as llama.cpp: {error}.") from error
     check_layout("llama_model_params", library.llama_model_default_params(), MODEL_DEFAULTS)

@@ -88,30 +88,51 @@ class Writer:
         self._refuse = refuse
         self._final = final
         self._log = log
-        self._messages: queue.SimpleQueue[tuple[Ticket, Message] | None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[list[tuple[Ticket, Message]] | None] = queue.SimpleQueue()
+        self._kept: list[tuple[Ticket, Message]] = []
+        self._keeping = False
         self._thread = threading.Thread(target=self._run, name="llamacpp-writer", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
+    def keep_until_released(self) -> None:
+        """Keep text back until `release`, which the engine calls as it begins a step.
+
+        Sending takes Python's lock from the thread that chooses the tokens of the other sequences, and the cores
+        idle meanwhile; during a step it costs nothing.
+        """
+        self._keeping = True
+
     def put(self, ticket: Ticket, message: Message) -> None:
         """Queue a message; never blocks."""
-        self._messages.put((ticket, message))
+        if self._keeping and isinstance(message, Delta):
+            self._kept.append((ticket, message))
+        else:
+            self.release()
+            self._messages.put([(ticket, message)])
+
+    def release(self) -> None:
+        """Hand over what was kept back."""
+        kept, self._kept = self._kept, []
+        if kept:
+            self._messages.put(kept)
 
     def stop(self) -> None:
         """Send what is queued and join."""
+        self.release()
         self._messages.put(None)
         if self._thread.ident is not None:
             self._thread.join(10.0)
 
     def _run(self) -> None:
-        while (item := self._messages.get()) is not None:
-            ticket, message = item
-            try:
-                self.send(ticket, message)
-            except Exception as error:
-                self._log(f"a response could not be sent: {error!r}")
+        while (batch := self._messages.get()) is not None:
+            for ticket, message in batch:
+                try:
+                    self.send(ticket, message)
+                except Exception as error:
+                    self._log(f"a response could not be sent: {error!r}")
 
     def send(self, ticket: Ticket, message: Message) -> None:
         """Send one message now; nothing follows the last one of a ticket."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from llamacpp_errors import Cancelled, EngineFailure, InvalidRequest, ModelError, ShuttingDown
@@ -44,8 +45,16 @@ class Step:
 class Engine:
     """Runs requests on a runtime. `submit` and `cancel` may be called from any thread."""
 
-    def __init__(self, runtime: Runtime, settings: Settings, measures: Measures) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: Settings,
+        measures: Measures,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`release` is called when what the sinks were given may go out: as a step begins, and before idling."""
         self._runtime = runtime
+        self._release = release
         self._settings = settings
         self._measures = measures
         self._waiting: WaitingQueue[Job] = WaitingQueue(settings.max_queue_size)
@@ -109,6 +118,7 @@ class Engine:
         while True:
             with self._wake:
                 while not (self._stopping or self._running or len(self._waiting)):
+                    self._release()
                     self._wake.wait()
                 if self._stopping:
                     break
@@ -187,6 +197,7 @@ class Engine:
         return step
 
     def _execute(self, step: Step) -> None:
+        self._release()
         rows = iter(self._runtime.decode(step.entries))
         now = time.perf_counter()
         self._measures.stepped(len(step.shares))

@@ -10,7 +10,8 @@ import ctypes
 import os
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,7 +95,18 @@ class LlamaRuntime:
         self._add_bos = bool(self._library.llama_vocab_get_add_bos(self._vocabulary)) and self._bos >= 0
         self._pieces: dict[int, bytes] = {}
         self._prepare_batch(step_tokens(settings))
-        self._warm_up()
+        self._in_a_thread(self._warm_up)
+
+    @staticmethod
+    def _in_a_thread(work: Callable[[], None]) -> None:
+        """Run `work` in a thread of its own and raise what it raises.
+
+        OpenMP gives every thread that computes a pool of its own, which lives as long as that thread does. With the
+        pool of the loading thread beside the engine's there are more threads than cores, and libgomp then sleeps at
+        each barrier in place of spinning: half of the speed was lost to that.
+        """
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llamacpp-load") as pool:
+            pool.submit(work).result()
 
     @property
     def vocabulary_size(self) -> int:

@@ -65,9 +65,10 @@ class TritonPythonModel:
         settings = read_settings(parameters, args["model_repository"], args.get("model_instance_kind", "CPU"))
         self._declared = frozenset(output["name"] for output in config["output"])
         self._measures = Measures(settings.max_running, settings.kv_capacity_tokens)
-        self._engine = Engine(LlamaRuntime(settings), settings, self._measures)
         log = pb_utils.Logger.log_warn
         self._writer = Writer(self._respond, refuse, FINAL, log)
+        self._writer.keep_until_released()
+        self._engine = Engine(LlamaRuntime(settings), settings, self._measures, self._writer.release)
         self._watcher = CancelWatcher(self._engine.cancel, log)
         labels = {"model": args["model_name"], "version": args["model_version"]}
         self._families: dict[str, Any] = {}
