@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import re
+import signal
 import statistics
 import sys
 from collections.abc import Sequence
@@ -259,4 +260,6 @@ def command(options: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
+    # So that being asked to end runs the blocks that end the servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

@@ -7,6 +7,7 @@ simpler: it ends with the block that started it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -39,6 +40,9 @@ MODEL = "demo"
 START_SECONDS = 60.0
 LOAD_SECONDS = 180.0
 STOP_SECONDS = 30.0
+# Of sys/prctl.h.
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 # Where `make up` and `make test` leave what they installed.
 HOMES = (CHECKOUT / "var", CHECKOUT / "var/test")
 
@@ -150,6 +154,8 @@ def _start(installation: Installation, uid: str, folder: Path) -> RunningServer:
             stderr=subprocess.STDOUT,
             env=env,
             start_new_session=True,
+            # Also where this process is killed: a server of ours never outlives it.
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, its library is loaded before the fork
         )
     return RunningServer(
         process=process,
@@ -159,6 +165,10 @@ def _start(installation: Installation, uid: str, folder: Path) -> RunningServer:
         log=log,
         secret=secret,
     )
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _until_live(running: RunningServer) -> None:

@@ -204,9 +204,9 @@ def find_library() -> Path:
 def open_library(path: Path | None = None) -> Any:
     """Load llama.cpp, declare what is used and check the struct layouts. Raises EngineLoadError."""
     path = path or find_library()
-    # OpenMP's threads spin at its barriers for as long as they like, hundreds of times in a step. Where any other
-    # program wants a core, the one that works is then not the one that runs: one busy process beside two threads on
-    # two cores brought 200 tokens/s down to less than 5. Waiting passively costs nothing measurable on an idle machine.
+    # OpenMP's threads spin at its barriers, hundreds of times in a step. Where any other program wants a core, the
+    # thread that spins runs and the one that works waits: one busy process beside two threads on two cores brought
+    # 200 tokens/s down to less than 5. Waiting passively costs nothing measurable on an idle machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         library = ctypes.CDLL(str(path))
