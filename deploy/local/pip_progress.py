@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ class PipProgress:
 def partial_bytes(folder: Path) -> int:
     """Bytes of the newest archive that pip is writing under its temporary folder."""
     newest, size = 0.0, 0
-    for path in folder.glob("pip-*/*"):
+    for path in _files_below(folder):
         try:
             found = path.stat()
         except FileNotFoundError:
@@ -90,3 +91,19 @@ def partial_bytes(folder: Path) -> int:
         if path.suffix in {".whl", ".gz"} and found.st_mtime >= newest:
             newest, size = found.st_mtime, found.st_size
     return size
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """What lies in pip's temporary folders; pip removes them at any moment, while they are being read too."""
+    found: list[Path] = []
+    for name in _names(folder):
+        if name.startswith("pip-"):
+            found += [folder / name / inner for inner in _names(folder / name)]
+    return found
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -161,6 +162,24 @@ def test_size_of_the_file_being_written_is_measured(tmp_path: Path) -> None:
     (tmp_path / "pip-unpack-x" / "big.whl").write_bytes(b"x" * 1000)
     (tmp_path / "pip-unpack-x" / "note.txt").write_bytes(b"x" * 5000)
     assert partial_bytes(tmp_path) == 1000
+
+
+def test_folders_that_pip_removes_meanwhile_count_as_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip-unpack-a").mkdir()
+    (tmp_path / "pip-unpack-b").mkdir()
+    (tmp_path / "pip-unpack-b/x-1-py3-none-any.whl").write_bytes(b"x" * 7)
+    listed = os.listdir
+
+    def removing(folder: str | Path) -> list[str]:
+        if Path(folder).name == "pip-unpack-a":
+            raise FileNotFoundError(folder)
+        return listed(folder)
+
+    monkeypatch.setattr("deploy.local.pip_progress.os.listdir", removing)
+    assert partial_bytes(tmp_path) == 7
+    assert partial_bytes(tmp_path / "gone") == 0
 
 
 def test_stamp_names_python_and_every_lock(tmp_path: Path) -> None:
