@@ -45,6 +45,8 @@ DRAIN_SECONDS = 30.0
 ROUTERS_SETTLE_SECONDS = 1.0
 KILL_AFTER_SECONDS = EXIT_SECONDS + 5.0
 PORT_TRIES = 3
+# How long a process that has died may take until the kernel tells its exit code; less than a tick.
+REAP_SECONDS = 0.5
 
 
 class Stepper:
@@ -156,7 +158,7 @@ class Stepper:
         )
 
     def _died_at_start(self, row: Instance) -> bool:
-        code = spawn.exit_code(row.pid) if row.pid is not None else None
+        code = spawn.exit_code(row.pid, REAP_SECONDS) if row.pid is not None else None
         text = failures.log_tail(server_spec(row).log)
         if not failures.port_taken(text):
             return self._fail(row, failures.at_start(code, text), code)
@@ -331,7 +333,7 @@ class Stepper:
     # ------------------------------------------------------------------ endings
 
     def _crashed(self, row: Instance) -> bool:
-        code = spawn.exit_code(row.pid) if row.pid is not None else None
+        code = spawn.exit_code(row.pid, REAP_SECONDS) if row.pid is not None else None
         return self._fail(row, failures.crashed(code), code)
 
     def _fail(self, row: Instance, failure: Failure, code: int | None = None) -> bool:

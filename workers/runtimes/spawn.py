@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -55,15 +56,19 @@ def spawn(uid: str, launch: Launch, record: Callable[[Identity], bool]) -> bool:
         os.close(writing)
 
 
-def exit_code(pid: int) -> int | None:
-    """Exit code of a server that was our child and ended; null where it runs or is nobody of ours."""
+def exit_code(pid: int, patience: float = 0.0) -> int | None:
+    """Exit code of a server that was our child and ended; null where it runs or is nobody of ours.
+
+    `patience` in seconds: a process shows as a zombie before its last thread is gone, and can be waited for only then.
+    """
     child = _children.get(pid)
     if child is None:
         return reap(pid)
-    code = child.poll()
-    if code is not None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(patience)
+    if child.returncode is not None:
         del _children[pid]
-    return code
+    return child.returncode
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
