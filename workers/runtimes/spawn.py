@@ -59,7 +59,8 @@ def spawn(uid: str, launch: Launch, record: Callable[[Identity], bool]) -> bool:
 def exit_code(pid: int, patience: float = 0.0) -> int | None:
     """Exit code of a server that was our child and ended; null where it runs or is nobody of ours.
 
-    `patience` in seconds: a process shows as a zombie before its last thread is gone, and can be waited for only then.
+    `patience` in seconds: a process shows as a zombie before its last thread is gone, and can be waited for only
+    then.
     """
     child = _children.get(pid)
     if child is None:
