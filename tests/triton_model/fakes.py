@@ -25,7 +25,8 @@ class FakeRuntime:
     """Tokens are bytes, 256 ends an answer. Its cache must be addressed exactly right, or it fails the test.
 
     `answers` maps a prompt to the bytes that follow it; unknown prompts count upwards from "a". `steps` keeps the
-    number of sequences, `sizes` that of the tokens of each step; `before` runs before each.
+    sequences, `sizes` the number of tokens of each step, `order` the sequence of each token of the last one; `before`
+    runs before each.
     """
 
     vocabulary_size = VOCABULARY
@@ -36,6 +37,7 @@ class FakeRuntime:
         self.cache: dict[int, list[int]] = {}
         self.steps: list[list[int]] = []
         self.sizes: list[int] = []
+        self.order: list[int] = []
         self.copies: list[tuple[int, int]] = []
         self.failures: list[Exception] = []
         self.before: Callable[[], None] = lambda: None
@@ -63,6 +65,7 @@ class FakeRuntime:
                 rows.append(self._logits(held))
         self.steps.append(sorted({entry.sequence for entry in entries}))
         self.sizes.append(len(entries))
+        self.order = [entry.sequence for entry in entries]
         return rows
 
     def forget(self, sequence: int, start: int) -> int:

@@ -179,3 +179,45 @@ def test_log_probs_as_json() -> None:
     (token,) = json.loads(json_log_probs((one,)))
     assert (token["id"], token["bytes"], token["logprob"]) == (5, [0xC3], -0.5)
     assert token["top_logprobs"][1]["logprob"] is None
+
+
+def test_text_that_is_kept_back_goes_out_in_order_when_released_or_overtaken_by_an_end() -> None:
+    out = writer()
+    out.keep_until_released()
+    sender, other = Sender(), Sender()
+    ticket = Ticket(sender, stream=True, writer=out)
+    ticket.delta(Delta("a", 1))
+    assert not sender.sent
+    out.release()
+    wait_for(lambda: sender.sent)
+    ticket.delta(Delta("b", 1))
+    Ticket(other, stream=True, writer=out).failed(Cancelled())
+    wait_for(lambda: other.over)
+    ticket.finished(finished("c"))
+    out.stop()
+    assert [response["text_output"] for response, _ in sender.sent] == [[b"a"], [b"b"], [b"c"]]
+
+
+def test_several_threads_lose_and_reorder_nothing() -> None:
+    out = writer()
+    out.keep_until_released()
+    sender = Sender()
+    ticket = Ticket(sender, stream=True, writer=out)
+    stop = threading.Event()
+
+    def interrupt() -> None:
+        while not stop.is_set():
+            out.release()
+
+    others = [threading.Thread(target=interrupt) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    for number in range(2000):
+        ticket.delta(Delta(str(number), 1))
+    stop.set()
+    for thread in others:
+        thread.join(10)
+    ticket.finished(finished("end"))
+    out.stop()
+    texts = [response["text_output"][0].decode() for response, _ in sender.sent]
+    assert texts == [*map(str, range(2000)), "end"]

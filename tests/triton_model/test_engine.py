@@ -310,3 +310,20 @@ def test_seeded_sampling_repeats_and_greedy_ignores_the_seed() -> None:
         bench.until_over(kept)
         texts.add((seed, kept.text))
     assert len(texts) == 2
+
+
+def test_sequences_stand_in_a_step_in_the_order_of_their_numbers_without_gaps() -> None:
+    """llama.cpp computes together only sequences whose numbers follow each other."""
+    prompts = {f"q{number}": b"x" * 40 for number in range(4)}
+    bench = make_bench(FakeRuntime(prompts))
+    answers = [bench.ask(prompt, max_tokens=40) for prompt in prompts]
+    bench.turns(3)
+    bench.engine.cancel(answers[1][1])
+    bench.engine.turn()
+    assert bench.runtime.copies == [(3, 1)]
+    assert bench.runtime.steps[-1] == [0, 1, 2]
+    late, _ = bench.ask("late", max_tokens=2)
+    bench.engine.turn()
+    assert bench.runtime.order == [0, 1, 2, *[3] * len("late")]
+    bench.until_over(late, *(kept for kept, job in answers if not job.cancelled))
+    assert all(kept.text == "x" * 40 for kept, job in answers if not job.cancelled)

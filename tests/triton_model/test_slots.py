@@ -82,3 +82,36 @@ def test_a_donor_is_used_only_where_it_saves_enough() -> None:
     assert shared is not None
     assert shared.donor is busy.slot
     assert shared.kept == 60
+
+
+def test_a_new_prompt_sits_beside_the_busy_slots() -> None:
+    table = SlotTable(5)
+    for slot in table.slots:
+        slot.last_used = 9 - slot.number
+    table.slots[1].busy = True
+    placement = table.place([1, 2, 3])
+    assert placement is not None
+    assert placement.slot.number in (0, 2)
+
+
+def test_a_gap_between_busy_slots_is_closed_from_above() -> None:
+    table = SlotTable(5)
+    for number in (1, 4):
+        table.slots[number].busy = True
+        table.slots[number].tokens = [number]
+    found = table.gap()
+    assert found is not None
+    source, target = found
+    assert (source.number, target.number) == (4, 2)
+    table.move(source, target)
+    assert target.tokens == source.tokens == [4]
+    assert (target.busy, source.busy) == (True, False)
+    assert table.gap() is None
+
+
+def test_neighbours_anywhere_and_nobody_are_no_gap() -> None:
+    table = SlotTable(4)
+    assert table.gap() is None
+    for number in (2, 3):
+        table.slots[number].busy = True
+    assert table.gap() is None

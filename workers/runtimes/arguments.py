@@ -23,7 +23,7 @@ NEWER_FLAGS = {
     "--grpc-max-response-pool-size": "256",
     "--http-max-input-size": str(64 * 1024 * 1024),
 }
-PASSED_ON = ("TZ", "LANG", "LC_ALL", "TMPDIR", "OMP_WAIT_POLICY")
+PASSED_ON = ("TZ", "LANG", "LC_ALL", "TMPDIR", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 @dataclass(frozen=True, slots=True)

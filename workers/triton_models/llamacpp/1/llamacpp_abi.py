@@ -30,6 +30,8 @@ from typing import Any
 from llamacpp_errors import EngineLoadError
 
 PACKAGE = "xllamacpp"
+# Turns of libgomp's waiting loop before a thread sleeps.
+SPINS = "1000"
 # LLAMA_FLASH_ATTN_TYPE_*
 FLASH_ATTENTION_OFF, FLASH_ATTENTION_ON = 0, 1
 # LLAMA_VOCAB_TYPE_SPM
@@ -185,6 +187,7 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_memory_clear": (None, (c_void_p, c_bool)),
     "llama_memory_seq_rm": (c_bool, (c_void_p, c_int32, c_int32, c_int32)),
     "llama_memory_seq_cp": (None, (c_void_p, c_int32, c_int32, c_int32, c_int32)),
+    "llama_synchronize": (None, (c_void_p,)),
     "llama_decode": (c_int32, (c_void_p, Batch)),
     "llama_get_logits_ith": (c_void_p, (c_void_p, c_int32)),
 }
@@ -204,13 +207,14 @@ def find_library() -> Path:
 def open_library(path: Path | None = None) -> Any:
     """Load llama.cpp, declare what is used and check the struct layouts. Raises EngineLoadError."""
     path = path or find_library()
-    # OpenMP's threads spin at its barriers, hundreds of times in a step. Where any other program wants a core, the
-    # thread that spins runs and the one that works waits: one busy process beside two threads on two cores brought
-    # 200 tokens/s down to less than 5. The price of waiting passively, on an otherwise idle machine: a request that
-    # runs alone decodes 43 tokens/s in place of 86 (F16 demo engine), sixteen together 170 in place of 200.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # OpenMP's threads meet at barriers hundreds of times in a step. By libgomp's default they spin there for
+    # milliseconds: where another program wants a core, the thread that spins runs and the one that works waits.
+    # Without spinning they sleep at each barrier, which makes a lone request half as fast on an idle machine.
+    # Spinning for some ten microseconds keeps the speed of both (figures: docs/llamacpp-model.md).
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
-        library = ctypes.CDLL(str(path))
+        library: Any = ctypes.CDLL(str(path))
         for name, (result, arguments) in SIGNATURES.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments

@@ -91,6 +91,8 @@ class Writer:
         self._messages: queue.SimpleQueue[list[tuple[Ticket, Message]] | None] = queue.SimpleQueue()
         self._kept: list[tuple[Ticket, Message]] = []
         self._keeping = False
+        # Callers are the engine's thread and, for cancelled requests, the watcher's: the order must hold.
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="llamacpp-writer", daemon=True)
 
     def start(self) -> None:
@@ -106,15 +108,18 @@ class Writer:
         self._keeping = True
 
     def put(self, ticket: Ticket, message: Message) -> None:
-        """Queue a message; never blocks."""
-        if self._keeping and isinstance(message, Delta):
+        """Queue a message; never blocks for long."""
+        with self._lock:
             self._kept.append((ticket, message))
-        else:
-            self.release()
-            self._messages.put([(ticket, message)])
+            if not (self._keeping and isinstance(message, Delta)):
+                self._hand_over()
 
     def release(self) -> None:
         """Hand over what was kept back."""
+        with self._lock:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
         kept, self._kept = self._kept, []
         if kept:
             self._messages.put(kept)

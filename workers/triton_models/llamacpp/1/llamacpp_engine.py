@@ -130,6 +130,7 @@ class Engine:
         try:
             self._drop_cancelled()
             self._admit()
+            self._close_gaps()
             step = self._compose()
             if step.entries:
                 self._execute(step)
@@ -183,17 +184,33 @@ class Engine:
             computed=kept,
         )
 
+    def _close_gaps(self) -> None:
+        """Move sequences so that the busy slots are neighbours.
+
+        llama.cpp computes the sequences of a step together only where their numbers follow each other; each gap
+        makes it read all the weights once more, which costs more than copying one slot's cache.
+        """
+        while (move := self._slots.gap()) is not None:
+            source, target = move
+            self._runtime.copy(source.number, target.number)
+            (sequence,) = (one for one in self._running if one.slot is source)
+            sequence.slot = target
+            self._slots.move(source, target)
+
     def _compose(self) -> Step:
-        step = Step()
-        for sequence in self._running:
-            if not sequence.prefilling:
-                step.add(sequence, [sequence.decode_entry()])
+        shares: dict[int, tuple[Sequence, list[Entry]]] = {}
         room = self._settings.prefill_tokens_per_step
         for sequence in self._running:
-            if sequence.prefilling and room > 0:
+            if sequence.prefilling:
                 entries = sequence.prompt_entries(room)
-                step.add(sequence, entries)
                 room -= len(entries)
+            else:
+                entries = [sequence.decode_entry()]
+            shares[sequence.slot.number] = sequence, entries
+        step = Step()
+        # In the order of their numbers, see _close_gaps.
+        for number in sorted(shares):
+            step.add(*shares[number])
         return step
 
     def _execute(self, step: Step) -> None:

@@ -152,6 +152,8 @@ class LlamaRuntime:
         self._wants[:count] = [entry.wants_logits for entry in entries]
         self._batch.n_tokens = count
         code = self._library.llama_decode(self._context, self._batch)
+        # On a GPU the step may still run; waiting here leaves Python's lock to the other threads.
+        self._library.llama_synchronize(self._context)
         if code != 0:
             raise EngineFailure(
                 f"llama.cpp could not decode a step of {count} tokens (code {code}). {self._words()}"

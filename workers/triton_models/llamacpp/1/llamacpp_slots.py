@@ -44,15 +44,20 @@ class SlotTable:
     def place(self, prompt: list[int]) -> Placement | None:
         """Choose a free slot for a prompt and mark it busy; None when all are.
 
-        The free slot that holds the longest beginning of the prompt wins, among equals the one unused longest. At
-        least two tokens are computed anew: the last one's logits are needed, and a step of one token runs through
-        another kernel than a prompt, so that the same prompt would not give the same bits twice.
+        The free slot that holds the longest beginning of the prompt wins, among equals one beside those that are
+        busy (see gap), then the one unused longest. At least two tokens are computed anew: the last one's logits are
+        needed, and a step of one token runs through another kernel than a prompt, so that the same prompt would not
+        give the same bits twice.
         """
         free = [slot for slot in self.slots if not slot.busy]
         if not free:
             return None
         most = max(len(prompt) - 2, 0) if self._prefix_cache else 0
-        best = max(free, key=lambda slot: (common_prefix(slot.tokens, prompt, most), -slot.last_used))
+        near = self._beside_busy()
+        best = max(
+            free,
+            key=lambda slot: (common_prefix(slot.tokens, prompt, most), slot.number in near, -slot.last_used),
+        )
         kept = common_prefix(best.tokens, prompt, most)
         donor = None
         if most >= kept + SHARE_FROM_TOKENS:
@@ -63,6 +68,24 @@ class SlotTable:
         self._clock += 1
         best.busy, best.last_used = True, self._clock
         return Placement(best, kept, donor)
+
+    def gap(self) -> tuple[Slot, Slot] | None:
+        """A busy slot and the free one to move it to, so that busy slots are neighbours; None if they are."""
+        busy = [slot.number for slot in self.slots if slot.busy]
+        if not busy or busy[-1] - busy[0] + 1 == len(busy):
+            return None
+        hole = next(number for number in range(busy[0], busy[-1]) if not self.slots[number].busy)
+        return self.slots[busy[-1]], self.slots[hole]
+
+    def move(self, source: Slot, target: Slot) -> None:
+        """`target` now holds and serves what `source` did; `source` is free and holds it still."""
+        target.tokens = list(source.tokens)
+        target.busy, target.last_used = True, source.last_used
+        self.release(source)
+
+    def _beside_busy(self) -> range:
+        busy = [slot.number for slot in self.slots if slot.busy]
+        return range(busy[0] - 1, busy[-1] + 2) if busy else range(0)
 
     def release(self, slot: Slot) -> None:
         """Free a slot; what it holds stays for the next prompt that begins alike."""
