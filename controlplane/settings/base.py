@@ -55,6 +55,8 @@ INSTALLED_APPS = [
     "apps.streaming",
     "apps.telemetry",
     "apps.chat",
+    "apps.gateway",
+    "apps.control",
     "apps.specs",
     "apps.dashboard",
     # For its management commands; it has no models.

@@ -1,0 +1,1 @@
+"""Plain Python of control: rules over figures and configuration."""

@@ -1,0 +1,1 @@
+"""Plain Python of the gateway."""
