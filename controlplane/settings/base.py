@@ -24,6 +24,8 @@ INFLIGHT_SERVING_SITE_PACKAGES = env.text("INFLIGHT_SERVING_SITE_PACKAGES")
 INFLIGHT_SERVING_PYTHONHOME = env.text("INFLIGHT_SERVING_PYTHONHOME")
 # Extra folders from which checkpoints may be registered by path, besides <home>/checkpoints.
 INFLIGHT_CHECKPOINT_ROOTS = env.words("INFLIGHT_CHECKPOINT_ROOTS", [])
+# Names, addresses and networks outside the public internet that webhooks and upstreams may reach (core/outbound.py).
+INFLIGHT_OUTBOUND_ALLOW = env.words("INFLIGHT_OUTBOUND_ALLOW", [])
 
 SECRET_KEY = env.secret_key()
 DEBUG = False
