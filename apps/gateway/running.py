@@ -1,0 +1,167 @@
+"""Requests that run now: known to the process that serves them, told to all through Redis, cancelled from there.
+
+Each gateway process writes a snapshot under `gateway:running:<process>`, at most once a second and only when
+something changed; the key lives KEPT_SECONDS, so that a process that died is forgotten. A cancel is a message on a
+channel: the process that has the request ends it. `snapshot` and `request_cancel` are for pages and commands and
+block; `Registry` belongs to the event loop of a gateway process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from apps.realtime.redis_clients import REDIS_ERRORS, answer, async_client, sync_client
+
+log = logging.getLogger(__name__)
+
+PREFIX = "gateway:running:"
+CANCEL_CHANNEL = "gateway:cancel"
+KEPT_SECONDS = 5
+PUBLISH_SECONDS = 1.0
+# More than a page shows; the oldest are told.
+MOST_PUBLISHED = 2_000
+
+
+@dataclass(slots=True)
+class RunningRequest:
+    """One request that is not over. `began` is an epoch second, `phase` one of waiting, started, generating.
+
+    `tokens` counts what was sent so far (messages, where the engine does not count), `process` names the gateway
+    process that serves it.
+    """
+
+    request_id: str
+    key_id: int | None
+    key_name: str
+    route: str
+    endpoint: str
+    priority: int
+    streamed: bool
+    began: float
+    process: str = ""
+    phase: str = "waiting"
+    upstream: str = ""
+    ttft_seconds: float | None = None
+    queue_seconds: float | None = None
+    tokens: int = 0
+
+
+def snapshot() -> list[RunningRequest]:
+    """Every request that runs in any gateway process, oldest first. Blocks; empty where Redis is away."""
+    try:
+        client = sync_client()
+        keys = list(client.scan_iter(match=f"{PREFIX}*", count=100))
+        texts: list[Any] = client.mget(keys) if keys else []
+    except REDIS_ERRORS:
+        return []
+    found = [one for text in texts if text for one in _read(text)]
+    return sorted(found, key=lambda one: one.began)
+
+
+def request_cancel(request_id: str) -> bool:
+    """Ask whichever process has the request to end it; False where Redis is away or no process listens. Blocks."""
+    try:
+        heard: int = sync_client().publish(CANCEL_CHANNEL, request_id)
+    except REDIS_ERRORS:
+        return False
+    return heard > 0
+
+
+def _read(text: str) -> Iterator[RunningRequest]:
+    """Requests of one process's snapshot; what another release wrote in another form is passed over."""
+    try:
+        rows = orjson.loads(text)
+    except ValueError:
+        return
+    for row in rows if isinstance(rows, list) else ():
+        with contextlib.suppress(TypeError):
+            yield RunningRequest(**row)
+
+
+class Registry:
+    """The running requests of this process, by id."""
+
+    def __init__(self) -> None:
+        self.process = f"{os.getpid()}-{secrets.token_hex(3)}"
+        self._running: dict[str, tuple[RunningRequest, Callable[[], object]]] = {}
+        self._published = b""
+        self._published_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def add(self, request: RunningRequest, cancel: Callable[[], object]) -> None:
+        """A request began; `cancel` ends it, from this loop."""
+        request.process = self.process
+        self._running[request.request_id] = (request, cancel)
+
+    def remove(self, request_id: str) -> None:
+        """It is over."""
+        self._running.pop(request_id, None)
+
+    def cancel(self, request_id: str) -> bool:
+        """End a request of this process; False where it has none of that id."""
+        found = self._running.get(request_id)
+        if found is None:
+            return False
+        found[1]()
+        return True
+
+    def cancel_all(self) -> int:
+        """End every request; how many there were."""
+        running = list(self._running.values())
+        for _, cancel in running:
+            cancel()
+        return len(running)
+
+    async def publish(self) -> None:
+        """Write the snapshots until cancelled. A Redis that is away is tried again each second."""
+        while True:
+            await asyncio.sleep(PUBLISH_SECONDS)
+            with contextlib.suppress(*REDIS_ERRORS):
+                await self._publish_once()
+
+    async def listen(self) -> None:
+        """Obey cancels until cancelled; subscribes again whenever Redis comes back."""
+        while True:
+            with contextlib.suppress(*REDIS_ERRORS):
+                await self._listen_once()
+            await asyncio.sleep(PUBLISH_SECONDS)
+
+    async def withdraw(self) -> None:
+        """Take this process's snapshot away, at its end."""
+        with contextlib.suppress(*REDIS_ERRORS):
+            async with answer():
+                await async_client().delete(PREFIX + self.process)
+
+    async def _publish_once(self) -> None:
+        rows = [asdict(request) for request, _ in list(self._running.values())[:MOST_PUBLISHED]]
+        text = orjson.dumps(rows)
+        now = time.monotonic()
+        # An unchanged snapshot is written again before it would be forgotten.
+        if text == self._published and (not rows or now - self._published_at < KEPT_SECONDS / 2):
+            return
+        async with answer():
+            if rows:
+                await async_client().set(PREFIX + self.process, text, ex=KEPT_SECONDS)
+            else:
+                await async_client().delete(PREFIX + self.process)
+        self._published, self._published_at = text, now
+
+    async def _listen_once(self) -> None:
+        async with async_client().pubsub() as channel:
+            async with answer():
+                await channel.subscribe(CANCEL_CHANNEL)
+            async for message in channel.listen():
+                if message.get("type") == "message":
+                    self.cancel(str(message.get("data")))
