@@ -34,7 +34,16 @@ class GpuInline(TabularInline):
     """Slots of a node."""
 
     model = Gpu
-    fields = ["index", "device", "product", "uuid", "memory_bytes", "compute_capability", "total_share"]
+    fields = [
+        "index",
+        "device",
+        "product",
+        "uuid",
+        "memory_bytes",
+        "compute_capability",
+        "total_share",
+        "price_per_hour",
+    ]
     readonly_fields = fields
     extra = 0
     can_delete = False
@@ -76,7 +85,7 @@ class NodeAdmin(StatusAdmin, ReadOnlyAdmin):
 class GpuAdmin(ReadOnlyAdmin):
     """Slots of all nodes."""
 
-    list_display = ["node", "index", "device", "product", "memory", "total_share"]
+    list_display = ["node", "index", "device", "product", "memory", "total_share", "price_per_hour"]
     list_filter = ["device", "node"]
     list_select_related = ["node"]
     search_fields = ["product", "uuid", "node__hostname"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
+from pydantic import Field
 
 from apps.accounts.rest import REFUSALS, Page, PageQuery, StatusFields, actor_of, page_of
 from apps.accounts.roles import Action, require
@@ -37,6 +38,7 @@ class Gpu(Schema):
     memory_bytes: int | None
     compute_capability: str | None
     total_share: int
+    price_per_hour: float | None = Field(description="What the slot costs; null where nobody has said it.")
     free_share: int
     leases: list[Lease]
 
@@ -82,3 +84,18 @@ def uncordon_node(request: HttpRequest, node_id: str) -> dict[str, Any]:
     """Let new work come to a node again."""
     require(actor_of(request), Action.OPERATE)
     return serialize.node_dict(services.set_cordoned(actor_of(request), selectors.node(node_id), False))
+
+
+class Price(Schema):
+    """What a slot costs per hour, in one currency for the whole fleet; null: not known."""
+
+    price_per_hour: float | None
+
+
+@router.put(
+    "/nodes/{node_id}/slots/{index}/price", response={200: Gpu, **REFUSALS}, operation_id="set_slot_price"
+)
+def set_slot_price(request: HttpRequest, node_id: str, index: int, price: Price) -> dict[str, Any]:
+    """Say what a slot costs, so that cost per token can be computed."""
+    slot = selectors.slot(node_id, index)
+    return serialize.gpu_dict(services.set_price(actor_of(request), slot, price.price_per_hour))

@@ -50,6 +50,10 @@ class Gpu(models.Model):
     compute_capability = models.CharField(_("compute capability"), max_length=10, blank=True)
     # Shares are hundredths of the slot.
     total_share = models.PositiveIntegerField(_("total share"), default=100)
+    # What the slot costs, in whatever currency the people here count in; null: not known, never 0.
+    price_per_hour = models.DecimalField(
+        _("price per hour"), max_digits=12, decimal_places=4, null=True, blank=True
+    )
 
     class Meta:
         ordering = ["node", "index"]

@@ -29,6 +29,18 @@ def node(node_id: str) -> Node:
     return found
 
 
+def slot(node_id: str, index: int) -> Gpu:
+    """One slot of a node. Raises NotFound."""
+    found = Gpu.objects.select_related("node").filter(node__node_id=node_id, index=index).first()
+    if found is None:
+        raise NotFound(
+            "slot_unknown",
+            _("Node %(id)s has no slot %(index)s.") % {"id": node_id, "index": index},
+            remedy=_("Look at the slots on the page of the fleet."),
+        )
+    return found
+
+
 def local_node() -> Node | None:
     """The node of this host and home, or None before it has joined."""
     return nodes().filter(node_id=settings.INFLIGHT_NODE_ID).first() if settings.INFLIGHT_NODE_ID else None

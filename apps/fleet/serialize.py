@@ -27,6 +27,7 @@ def gpu_dict(gpu: Gpu) -> dict[str, Any]:
         "memory_bytes": gpu.memory_bytes,
         "compute_capability": gpu.compute_capability or None,
         "total_share": gpu.total_share,
+        "price_per_hour": None if gpu.price_per_hour is None else float(gpu.price_per_hour),
         "free_share": free_share(gpu),
         "leases": [lease_dict(lease) for lease in open_leases(gpu)],
     }

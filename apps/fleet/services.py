@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.conf import settings
@@ -36,8 +37,12 @@ __all__ = [
     "renew_lease",
     "saw_node",
     "set_cordoned",
+    "set_price",
     "take_lease",
 ]
+
+# What the column holds: eight digits before the point.
+MOST_PRICE = 100_000_000
 
 
 def register_node(
@@ -104,6 +109,43 @@ def set_cordoned(actor: audit.Actor, node: Node, cordoned: bool) -> Node:
         if amend(node, cordoned=cordoned):
             audit.record(actor, "node.cordoned" if cordoned else "node.uncordoned", node)
     return node
+
+
+def set_price(actor: audit.Actor, slot: Gpu, price: object) -> Gpu:
+    """Say what a slot costs per hour, in one currency for the whole fleet; None: not known. Needs configure.
+
+    Cost per token is computed from it. Raises InvalidInput for anything but a number from 0 to 99 999 999.
+    """
+    require(actor, Action.CONFIGURE)
+    before = slot.price_per_hour
+    slot.price_per_hour = _price(price)
+    with transaction.atomic():
+        Gpu.objects.filter(pk=slot.pk).update(price_per_hour=slot.price_per_hour)
+        change = {"slot": str(slot), "from": _plain(before), "to": _plain(slot.price_per_hour)}
+        audit.record(actor, "node.priced", slot.node, detail=change)
+    return slot
+
+
+def _plain(price: Decimal | None) -> str | None:
+    return None if price is None else f"{price.normalize():f}"
+
+
+def _price(given: object) -> Decimal | None:
+    text = "" if given is None else str(given).strip().replace(",", ".")
+    if not text:
+        return None
+    try:
+        price = Decimal(text)
+    except InvalidOperation:
+        price = Decimal("NaN")
+    if not price.is_finite() or not 0 <= price < MOST_PRICE:
+        raise InvalidInput(
+            "price_unreadable",
+            _("“%(text)s” is no price per hour.") % {"text": text[:40]},
+            field="price_per_hour",
+            remedy=_("Give a number such as 2.49, or nothing where the price is not known."),
+        )
+    return price.quantize(Decimal("0.0001"))
 
 
 def _node_columns(found: HostFacts) -> dict[str, Any]:

@@ -56,6 +56,7 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "serving:restart": ABC,
     "fleet:cordon": ("n1",),
     "fleet:uncordon": ("n1",),
+    "fleet:price": ("n1", 0),
     "chat:new": (),
 }
 # Addresses with tests of their own: sign-in, health, the palette, and what belongs to one conversation.

@@ -58,6 +58,7 @@ DOORS: dict[str, Doors] = {
     "serving.stop": Doors("serving:stop", "stop_deployment", "deployment stop"),
     "serving.roll_back": Doors("serving:roll_back", "roll_back", "deployment rollback"),
     "serving.restart_instance": Doors("serving:restart", "restart_instance", "instance restart"),
+    "fleet.set_price": Doors("fleet:price", "set_slot_price", "node price"),
     "fleet.set_cordoned": Doors("fleet:cordon", "cordon_node", "node cordon"),
     "chat.create_conversation": Doors("chat:new", "create_conversation", "chat"),
     "chat.ask": Doors("chat:conversation", STREAM, "chat"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
+from decimal import Decimal
 from functools import wraps
 from typing import Any
 
@@ -63,6 +64,12 @@ def when(moment: datetime | None) -> SafeString | str:
         exact.strftime("%Y-%m-%d %H:%M:%S %Z"),
         formats.relative(moment),
     )
+
+
+@register.filter
+def price(value: Decimal | None) -> str:
+    """2.4900 -> "2.49", as a person types it; nothing where it is not known."""
+    return "" if value is None else f"{value.normalize():f}"
 
 
 @register.filter

@@ -11,4 +11,5 @@ urlpatterns = [
     path("", views.fleet, name="fleet"),
     path("<str:node_id>/cordon/", views.cordon, name="cordon"),
     path("<str:node_id>/uncordon/", views.uncordon, name="uncordon"),
+    path("<str:node_id>/<int:index>/price/", views.price, name="price"),
 ]

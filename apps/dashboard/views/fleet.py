@@ -128,3 +128,12 @@ def uncordon(request: HttpRequest, node_id: str) -> HttpResponse:
     """Take new work again."""
     node = services.set_cordoned(person(request), selectors.node(node_id), False)
     return pages.done(request, _("%(node)s takes work again.") % {"node": node}, to=reverse("fleet:fleet"))
+
+
+@action(Action.CONFIGURE)
+def price(request: HttpRequest, node_id: str, index: int) -> HttpResponse:
+    """Say what a slot costs per hour."""
+    slot = services.set_price(person(request), selectors.slot(node_id, index), request.POST.get("price", ""))
+    known = slot.price_per_hour is not None
+    text = _("The price of %(slot)s is kept.") if known else _("The price of %(slot)s is not known any more.")
+    return pages.done(request, text % {"slot": slot}, to=reverse("fleet:fleet"))
