@@ -13,6 +13,7 @@ urlpatterns = [
     path("builds/", include("apps.dashboard.urls.builds")),
     path("deployments/", include("apps.dashboard.urls.deployments")),
     path("playground/", include("apps.dashboard.urls.playground")),
+    path("metrics/", include("apps.dashboard.urls.metrics")),
     path("fleet/", include("apps.dashboard.urls.fleet")),
     path("admin/", admin.site.urls),
     path("api/v1/", api.urls()),

@@ -37,6 +37,7 @@ PLACES = (
     Place("builds", _("Builds"), "build", "engines:builds", "b", Action.VIEW, first=True),
     Place("deployments", _("Deployments"), "deployment", "serving:deployments", "d", Action.VIEW, first=True),
     Place("playground", _("Playground"), "playground", "chat:playground", "p", Action.CHAT, first=True),
+    Place("metrics", _("Metrics"), "metrics", "metrics:metrics", "m", Action.VIEW),
     Place("fleet", _("Fleet"), "fleet", "fleet:fleet", "f", Action.VIEW),
     Place("settings", _("Settings"), "settings", "admin:index", "s", Action.CONFIGURE),
 )

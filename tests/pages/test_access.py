@@ -39,6 +39,7 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "serving:access": (DEMO, EVERYBODY),
     "serving:edit": (DEMO, OPERATORS),
     "serving:log": (ABC, EVERYBODY),
+    "metrics:metrics": ((), EVERYBODY),
     "fleet:fleet": ((), EVERYBODY),
     "chat:playground": ((), OPERATORS),
 }
@@ -87,7 +88,7 @@ def _page_names() -> set[str]:
     return {
         name
         for name in found
-        if name.split(":")[0] in {"dashboard", "registry", "engines", "serving", "fleet", "chat"}
+        if name.split(":")[0] in {"dashboard", "registry", "engines", "serving", "metrics", "fleet", "chat"}
     }
 
 
