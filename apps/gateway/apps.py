@@ -6,3 +6,9 @@ class GatewayConfig(AppConfig):
 
     name = "apps.gateway"
     verbose_name = "Gateway"
+
+    def ready(self) -> None:
+        """Raise the table's version where something in it changes."""
+        from apps.gateway import signals
+
+        signals.connect()

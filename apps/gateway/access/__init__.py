@@ -1,0 +1,1 @@
+"""Who may ask for how much: limits, priorities, the queue in front of a route."""

@@ -1,0 +1,1 @@
+"""What is kept of requests: usage by hour, recent requests."""
