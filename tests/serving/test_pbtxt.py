@@ -76,7 +76,7 @@ def test_any_parameter_text_survives(values: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ('name: "other" backend: "python"', "name_not_directory"),
+        ('name: "other" backend: "python"', "name_directory_mismatch"),
         ('name: "m"', "no_backend"),
         ('backend: "python" max_batch_size: -1', "negative_batch_size"),
         ('backend: "python" version_policy { latest { } }', "no_version_selected"),

@@ -19,6 +19,7 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from apps.core.exceptions import Finding, InvalidInput
+from apps.serving.domain import model_rules
 
 __all__ = ["DataType", "ModelConfig", "ModelInput", "ModelInstanceGroup", "ModelOutput"]
 
@@ -116,13 +117,13 @@ def findings(config: ModelConfig, directory: str | None = None) -> list[Finding]
         if config.HasField(field):
             message = f"{field} loads a shared library into the server."
             found.append(Finding("loads_library", "error", message, field, f"Remove {field}."))
-    return found
+    return found + model_rules.findings(config)
 
 
 def _general(config: ModelConfig, directory: str | None) -> Iterator[Finding]:
     if directory is not None and config.name and config.name != directory:
         message = f"The folder is named {directory}, the model {config.name}: Triton refuses that."
-        yield Finding("name_not_directory", "error", message, "name", "Give both the same name.")
+        yield Finding("name_directory_mismatch", "error", message, "name", "Give both the same name.")
     if not config.backend and not config.platform:
         yield Finding(
             "no_backend", "error", "Neither backend nor platform is set.", "backend", "Set backend."
