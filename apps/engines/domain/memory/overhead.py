@@ -119,7 +119,7 @@ def _lora(shape: Shape, stage: Stage, request: PlanRequest) -> list[Term]:
             amount // 2,
             amount,
             amount + amount // 2,
-            f"{request.lora.adapters} adapters of rank {request.lora.rank} on the linear layers of {stage.count} layers",
+            f"{request.lora.adapters} adapters of rank {request.lora.rank} on all linear layers of {stage.count}",
             f"{LOGS}; unproven",
         )
     ]

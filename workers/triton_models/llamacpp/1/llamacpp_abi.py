@@ -37,7 +37,7 @@ FLASH_ATTENTION_OFF, FLASH_ATTENTION_ON = 0, 1
 # LLAMA_VOCAB_TYPE_SPM
 SENTENCEPIECE = 1
 # Levels of ggml_log_level; continued lines have level 5.
-LOG_WARNING, LOG_ERROR = 3, 4
+LOG_INFO, LOG_WARNING, LOG_ERROR = 2, 3, 4
 
 LogCallback = CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
 

@@ -23,6 +23,8 @@ from llamacpp_settings import KV_CACHE_TYPES, Settings
 
 Logits = npt.NDArray[np.float32]
 GGUF_MAGIC = b"GGUF"
+# What llama.cpp says of the memory that it takes; apps/engines/domain/memory/measured.py reads these lines.
+SIZES = (b" buffer size ", b"llama_kv_cache: size ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,8 @@ class LlamaRuntime:
             line = text.decode(errors="replace").strip()
             self._said.append(line)
             print(f"llama.cpp: {line}", file=sys.stderr, flush=True)
+        elif level == abi.LOG_INFO and text and any(part in text for part in SIZES):
+            print(f"llama.cpp: {text.decode(errors='replace').strip()}", file=sys.stderr, flush=True)
 
     def _words(self) -> str:
         """The last warnings and errors of llama.cpp, for a person to read."""
