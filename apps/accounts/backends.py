@@ -18,8 +18,8 @@ CONFIGURED = frozenset(
     {"registry.checkpoint", "engines.buildprofile", "serving.batchingprofile", "serving.deployment"}
 )
 # Objects that only administrators see.
-PEOPLE = frozenset({"auth.user", "auth.group", "accounts.apitoken"})
-PEOPLE_EDITED = frozenset({"auth.user", "accounts.apitoken"})
+PEOPLE = frozenset({"auth.user", "auth.group", "accounts.apitoken", "registry.hubaccess"})
+PEOPLE_EDITED = frozenset({"auth.user", "accounts.apitoken", "registry.hubaccess"})
 # Objects that nobody but their owner sees: conversations are private.
 PRIVATE_APPS = frozenset({"chat", "sessions", "contenttypes", "admin"})
 APPS_WITH_OBJECTS = frozenset({"core", "registry", "fleet", "engines", "serving"})

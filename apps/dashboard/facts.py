@@ -32,6 +32,7 @@ def checkpoint(row: Checkpoint) -> list[KeyValue]:
         (_("Chat template"), _("yes") if row.chat_template else _("no")),
         (_("Size"), str(formats.filesize(row.size_bytes)) if row.size_bytes else None),
         (_("Source"), source(row.source), source(row.source)),
+        (_("Commit"), row.commit[:12], row.commit),
         (_("Path"), row.path, row.path),
         (_("SHA-256"), row.sha256, row.sha256),
     ]
@@ -43,7 +44,7 @@ def source(value: Mapping[str, Any]) -> str:
     if "huggingface" in value:
         hub = value["huggingface"] or {}
         return f"huggingface: {hub.get('repo', '')}@{hub.get('revision') or 'main'}"
-    kind = next(iter(value), "")
+    kind = next((key for key in value if key != "pickle"), "")
     return f"{kind}: {value[kind]}" if kind else ""
 
 

@@ -30,11 +30,12 @@ class CheckpointForm(forms.Form):
     kind = forms.ChoiceField(
         label=_("Source"),
         choices=[
-            ("path", _("A file or folder on this machine")),
-            ("huggingface", _("A Hugging Face repository, already on this machine")),
-            ("demo", _("The demo checkpoint that Inflight brings along")),
+            ("demo", _("Demo")),
+            ("path", _("Path")),
+            ("huggingface", _("Hugging Face")),
+            ("archive", _("Archive")),
         ],
-        initial="path",
+        initial="huggingface",
         widget=forms.RadioSelect,
     )
     path = forms.CharField(
@@ -46,6 +47,27 @@ class CheckpointForm(forms.Form):
     revision = forms.CharField(
         label=_("Revision"), required=False, max_length=100, widget=forms.TextInput(attrs=_PATH)
     )
+    wanted = forms.CharField(
+        label=_("Files"),
+        required=False,
+        max_length=4000,
+        widget=forms.TextInput(attrs=_PATH),
+        help_text=_(
+            "Names or patterns, separated by commas. Empty: all that safetensors need, or the one GGUF file."
+        ),
+    )
+    archive = forms.CharField(
+        label=_("Archive on the node"),
+        required=False,
+        max_length=1000,
+        widget=forms.TextInput(attrs=_PATH),
+    )
+    upload = forms.FileField(
+        label=_("Or upload one"),
+        required=False,
+        widget=forms.FileInput(attrs={"accept": ".tar,.gz,.tgz,.zip", "class": "input"}),
+    )
+    pickle = forms.BooleanField(label=_("Accept pickle files"), required=False)
     demo = forms.CharField(
         label=_("Demo checkpoint"),
         required=False,
@@ -56,15 +78,48 @@ class CheckpointForm(forms.Form):
 
     def source(self) -> dict[str, Any]:
         """The source as services spell it. What the form refused is left empty, for the service to name."""
-        data = {
-            key: str(self.data.get(key, "")).strip() for key in ("kind", "path", "repo", "revision", "demo")
-        }
+        names = ("kind", "path", "repo", "revision", "demo", "archive", "wanted")
+        data = {key: str(self.data.get(key, "")).strip() for key in names}
+        pickle = {"pickle": True} if self.data.get("pickle") else {}
         if data["kind"] == "demo":
             return {"demo": data["demo"] or DEMO}
         if data["kind"] == "huggingface":
-            found = {"repo": data["repo"]}
-            return {"huggingface": {**found, "revision": data["revision"]} if data["revision"] else found}
-        return {"path": data["path"]}
+            found: dict[str, Any] = {"repo": data["repo"]}
+            if data["revision"]:
+                found["revision"] = data["revision"]
+            files = [name.strip() for name in data["wanted"].split(",") if name.strip()]
+            return {"huggingface": {**found, "files": files} if files else found, **pickle}
+        kind = "archive" if data["kind"] == "archive" else "path"
+        return {kind: data[kind], **pickle}
+
+
+class HubAccessForm(forms.Form):
+    """Mirror and token. The token is written only: what is kept is never shown."""
+
+    endpoint = forms.CharField(
+        label=_("Mirror"),
+        required=False,
+        max_length=500,
+        widget=forms.URLInput(attrs=_PATH),
+        help_text=_("Address of a hub of your own or of a mirror. Empty: the Hugging Face hub."),
+    )
+    token = forms.CharField(
+        label=_("New token"),
+        required=False,
+        max_length=500,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off", "class": "input mono"}),
+        help_text=_("For gated and private repositories; read access is enough. It is kept encrypted."),
+    )
+    remove_token = forms.BooleanField(label=_("Remove the token"), required=False)
+
+    def values(self) -> dict[str, Any]:
+        """What changes, as the service spells it."""
+        found: dict[str, Any] = {"endpoint": self.cleaned_data["endpoint"]}
+        if self.cleaned_data["remove_token"]:
+            found["token"] = None
+        elif self.cleaned_data["token"]:
+            found["token"] = self.cleaned_data["token"]
+        return found
 
 
 class BuildForm(forms.Form):

@@ -49,8 +49,10 @@ def checkpoint(name: str, source: dict[str, Any]) -> CheckpointPreview:
     if not any(_texts(source)):
         return found
     try:
-        located = locate(parse_source(source), registry.checkpoints_folder(), registry.allowed_roots())
-        found.facts = _header(located.path)
+        parsed = parse_source(source)
+        roots = registry.archive_roots() if parsed.archive else registry.allowed_roots()
+        located = locate(parsed, registry.checkpoints_folder(), roots)
+        found.facts = _header(located.path) if located else [(_("Files"), _("fetched once it is registered"))]
     except InflightError as error:
         found.findings.append(_finding(error))
     except OSError as error:

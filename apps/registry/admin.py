@@ -18,11 +18,14 @@ from apps.core.exceptions import Finding
 from apps.registry import services
 from apps.registry.domain.gguf_facts import read_facts
 from apps.registry.domain.sources import locate, parse_source
-from apps.registry.forms import CheckpointForm
-from apps.registry.models import Checkpoint
-from apps.registry.selectors import allowed_roots, checkpoints_folder
+from apps.registry.forms import CheckpointForm, HubAccessForm
+from apps.registry.models import Checkpoint, HubAccess
+from apps.registry.selectors import archive_roots, checkpoints_folder
 
-SOURCE_FIELDS = ("name", "source_kind", "source_demo", "source_path", "source_repo", "source_revision")
+SOURCE_FIELDS = (
+    *("name", "source_kind", "source_demo", "source_path", "source_repo", "source_revision"),
+    *("source_files", "source_archive", "source_pickle"),
+)
 
 
 def _inspect(user: User, row: Checkpoint) -> str:
@@ -45,6 +48,9 @@ class CheckpointAdmin(ServiceAdmin):
         "source_path": "source_kind == 'path'",
         "source_repo": "source_kind == 'huggingface'",
         "source_revision": "source_kind == 'huggingface'",
+        "source_files": "source_kind == 'huggingface'",
+        "source_archive": "source_kind == 'archive'",
+        "source_pickle": "source_kind != 'demo'",
     }
     fieldsets = [
         (_("Checkpoint"), {"fields": SOURCE_FIELDS}),
@@ -78,9 +84,11 @@ class CheckpointAdmin(ServiceAdmin):
     def preview(self, row: Checkpoint, form: Any) -> Preview:
         """What lies at the source, read from the header."""
         source = form.source() if form.is_bound else self._shown_source(row, form)
-        if not any(source.values()):
+        if not any(value for key, value in source.items() if key != "pickle"):
             return Preview()
-        located = locate(parse_source(source), checkpoints_folder(), allowed_roots())
+        located = locate(parse_source(source), checkpoints_folder(), archive_roots())
+        if located is None:
+            return Preview((PreviewPart(_("Found"), rows=((_("files"), _("fetched once it is saved")),)),))
         if located.form != "gguf":
             return Preview((PreviewPart(_("Found"), rows=((_("folder"), located.path),)),))
         facts, _header = read_facts(located.path)
@@ -126,3 +134,30 @@ class CheckpointAdmin(ServiceAdmin):
     def context_length(self, row: Checkpoint) -> str | None:
         """Longest sequence that the model was trained on."""
         return cast("str | None", row.facts.get("context_length"))
+
+
+@admin.register(HubAccess)
+class HubAccessAdmin(ServiceAdmin):
+    """Mirror and token of hubs: one row."""
+
+    form = HubAccessForm
+    has_preview = False
+    list_display = ["__str__", "endpoint", "token_kept", "updated_at"]
+    fieldsets = [(_("Hub access"), {"fields": ("endpoint", "token", "remove_token")})]
+
+    def has_add_permission(self, request: Any) -> bool:
+        """Once."""
+        return super().has_add_permission(request) and not HubAccess.objects.exists()
+
+    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
+        """It is emptied, not deleted."""
+        return False
+
+    def save_through_service(self, actor: User, form: Any, row: HubAccess | None) -> HubAccess:
+        """Change mirror and token."""
+        return services.save_hub_access(actor, form.values())
+
+    @admin.display(description=_("token"), boolean=True)
+    def token_kept(self, row: HubAccess) -> bool:
+        """Whether a token is kept."""
+        return row.has_token

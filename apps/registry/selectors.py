@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import NotFound
-from apps.registry.models import Checkpoint
+from apps.registry.models import Checkpoint, HubAccess
 
 
 def checkpoints() -> QuerySet[Checkpoint]:
@@ -37,3 +37,18 @@ def checkpoints_folder() -> Path:
 def allowed_roots() -> list[Path]:
     """Folders from which checkpoints may be registered by path."""
     return [checkpoints_folder(), *(Path(root) for root in settings.INFLIGHT_CHECKPOINT_ROOTS)]
+
+
+def uploads_folder() -> Path:
+    """Where archives lie that came through the page or the API, until they are unpacked."""
+    return Path(settings.INFLIGHT_HOME) / "uploads"
+
+
+def archive_roots() -> list[Path]:
+    """Folders from which archives may be unpacked."""
+    return [*allowed_roots(), uploads_folder()]
+
+
+def hub_access() -> HubAccess:
+    """How hubs are asked; an unsaved row with the defaults before anybody changed it."""
+    return HubAccess.objects.first() or HubAccess()

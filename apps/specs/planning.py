@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from apps.core.exceptions import Finding, InflightError
 from apps.engines.domain.build_spec import check_spec
 from apps.registry.domain.sources import locate
-from apps.registry.selectors import allowed_roots, checkpoints_folder
+from apps.registry.selectors import allowed_roots, archive_roots, checkpoints_folder
 from apps.registry.services import check_name
 from apps.serving import states as serving_states
 from apps.serving.models import Deployment
@@ -185,7 +185,7 @@ def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator
         # A checkpoint that stays as it is need not be there just now.
         changed = row is None or spec_of(row) != document.spec_as_dict()
         if isinstance(spec, CheckpointSpec) and changed and look_at_files:
-            locate(spec.source, checkpoints_folder(), allowed_roots())
+            locate(spec.source, checkpoints_folder(), archive_roots() if spec.source.archive else allowed_roots())
     except InflightError as error:
         path = error.field if error.field.startswith("metadata") else f"spec.{error.field}"
         yield _at(document, Finding(error.code, "error", error.sentence, path, error.remedy))

@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.settings import env
 from controlplane.settings.database import DATABASES as DATABASES
 from controlplane.settings.gateway import *
+from controlplane.settings.mail import *
 from controlplane.settings.queues import *
 from controlplane.settings.unfold import UNFOLD as UNFOLD
 
@@ -25,6 +26,8 @@ INFLIGHT_SERVING_SITE_PACKAGES = env.text("INFLIGHT_SERVING_SITE_PACKAGES")
 INFLIGHT_SERVING_PYTHONHOME = env.text("INFLIGHT_SERVING_PYTHONHOME")
 # Extra folders from which checkpoints may be registered by path, besides <home>/checkpoints.
 INFLIGHT_CHECKPOINT_ROOTS = env.words("INFLIGHT_CHECKPOINT_ROOTS", [])
+# The largest archive that may be uploaded through the page or the API, bytes.
+INFLIGHT_UPLOAD_BYTES = env.integer("INFLIGHT_UPLOAD_BYTES", 4_000_000_000)
 # Names, addresses and networks outside the public internet that webhooks and upstreams may reach (core/outbound.py).
 INFLIGHT_OUTBOUND_ALLOW = env.words("INFLIGHT_OUTBOUND_ALLOW", [])
 

@@ -106,7 +106,7 @@ def test_checkpoints(operator: Client) -> None:
         ({"source_kind": "path", "source_path": "/etc/passwd"}, "source_path", "lies outside the folders"),
         ({"source_kind": "path", "source_path": ""}, "source_path", ""),
         ({"source_kind": "huggingface", "source_repo": "nope"}, "source_repo", ""),
-        ({"source_kind": "huggingface", "source_repo": "a/b"}, "source_kind", "is not on this host"),
+        ({"source_kind": "archive", "source_archive": "/etc/a.zip"}, "__all__", "needs the role code-author"),
     ],
 )
 def test_a_refusal_stands_at_its_field_with_the_remedy(

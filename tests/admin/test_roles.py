@@ -25,7 +25,7 @@ RECORDS = (
     "fleet_gpulease",
     "core_auditentry",
 )
-PEOPLE = ("auth_user", "auth_group", "accounts_apitoken")
+PEOPLE = ("auth_user", "auth_group", "accounts_apitoken", "registry_hubaccess")
 
 
 @pytest.fixture

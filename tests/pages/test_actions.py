@@ -156,7 +156,7 @@ class TestCheckpointForm:
             ({"name": "tiny", "kind": "demo", "demo": "tiny"}, "name", "There already is a checkpoint tiny"),
             ({"name": "x", "kind": "path", "path": "/etc/passwd"}, "path", ""),
             ({"name": "x", "kind": "path", "path": ""}, "path", ""),
-            ({"name": "x", "kind": "huggingface", "repo": "a/b"}, "repo", ""),
+            ({"name": "x", "kind": "huggingface", "repo": "ab"}, "repo", ""),
         ],
     )
     def test_a_refusal_stands_at_its_field(

@@ -85,7 +85,6 @@ def test_what_is_found(home: Path) -> None:
     ("data", "code", "says"),
     [
         ({"demo": "nothing"}, "demo_missing", "make up"),
-        ({"huggingface": {"repo": "owner/name"}}, "hub_unavailable", "owner--name"),
         ({"path": "relative.gguf"}, "path_not_absolute", "/"),
         ({"path": "{home}/nothing.gguf"}, "path_missing", "spelling"),
         ({"path": "{home}/../outside.gguf"}, "path_outside_roots", "INFLIGHT_CHECKPOINT_ROOTS"),

@@ -47,7 +47,15 @@ def test_checkpoints() -> None:
     assert run("checkpoint inspect tiny") == "tiny: ready.\n"
     assert "tiny  ready  gguf" in run("checkpoint list")
     assert "There is no checkpoint none-such." in refused("checkpoint inspect none-such")
-    assert "is not on this host" in refused("checkpoint register hub --huggingface a/b")
+    waiting = told("checkpoint register hub --huggingface a/b --revision v1 --file *.gguf")
+    assert (waiting["state"], waiting["source"]) == (
+        "registered",
+        {"huggingface": {"repo": "a/b", "revision": "v1", "files": ["*.gguf"]}},
+    )
+    assert told("checkpoint cancel hub")["state"] == "cancelled"
+    assert told("checkpoint retry hub --file x.gguf")["source"]["huggingface"]["files"] == ["x.gguf"]
+    assert "nothing is left to fetch" in refused("checkpoint retry hub")
+    assert told("checkpoint delete hub --files") == {"deleted": "hub"}
     assert told("checkpoint delete tiny") == {"deleted": "tiny"}
 
 

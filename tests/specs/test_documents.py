@@ -125,11 +125,11 @@ def test_the_demo_has_defaults_for_all_it_leaves_out() -> None:
             "{build: a, batching: b, desired: up}",
             'spec.desired must be one of running, stopped, not "up".',
         ),
-        ("Checkpoint", "{source: {}}", "spec.source: give exactly one of demo, path and huggingface."),
+        ("Checkpoint", "{source: {}}", "spec.source: give exactly one of demo, path, huggingface and archive."),
         (
             "Checkpoint",
             "{source: {demo: a, path: /b}}",
-            "spec.source: give exactly one of demo, path and huggingface.",
+            "spec.source: give exactly one of demo, path, huggingface and archive.",
         ),
         (
             "Checkpoint",

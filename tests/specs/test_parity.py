@@ -38,6 +38,12 @@ DOORS: dict[str, Doors] = {
     ),
     "registry.inspect_again": Doors("registry:inspect", "inspect_checkpoint", "checkpoint inspect"),
     "registry.delete_checkpoint": Doors("registry:delete", "delete_checkpoint", "checkpoint delete"),
+    "registry.cancel_fetch": Doors("registry:cancel", "cancel_checkpoint", "checkpoint cancel"),
+    "registry.retry_fetch": Doors("registry:retry", "retry_checkpoint", "checkpoint retry"),
+    "registry.keep_upload": Doors(
+        "registry:new", "upload_archive", "(the command names an archive that is on the node)"
+    ),
+    "registry.save_hub_access": Doors("registry:access", "change_hub_access", "hub_access set"),
     "engines.save_build_profile": Doors("admin:engines_buildprofile_add", "create_build_profile", BY_YAML),
     "engines.delete_build_profile": Doors(
         "admin:engines_buildprofile_delete", "delete_build_profile", "build_profile delete"
@@ -87,6 +93,15 @@ INTERNAL: dict[str, str] = {
     "accounts.record_password": "the admin's form that sets a password",
     "accounts.refuse_losing_last_administrator": "the other functions here",
     "registry.check_name": "every service that takes a name",
+    "registry.begin_inspection": "load worker",
+    "registry.claim_fetch": "load worker",
+    "registry.end_cancelled_fetch": "load worker",
+    "registry.fail_fetch": "load worker",
+    "registry.finish_fetch": "load worker",
+    "registry.record_fetch": "load worker",
+    "registry.record_fetch_child": "load worker",
+    "registry.renew_fetch": "load worker",
+    "registry.requeue_fetch": "load worker and sweep",
     "engines.claim_build": "GPU worker",
     "engines.end_cancelled": "GPU worker",
     "engines.fail_build": "GPU worker",
@@ -205,4 +220,4 @@ def test_every_command_on_objects_is_in_the_table() -> None:
         command = load_command_class(app, name) if app == "apps.specs" else None
         if isinstance(command, ObjectCommand):
             verbs = {f"{name} {verb.name}" for verb in command.verbs}
-            assert verbs - listed <= {f"{name} list", "node uncordon"}
+            assert verbs - listed <= {f"{name} list", "node uncordon", "hub_access show"}

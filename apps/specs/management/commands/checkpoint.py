@@ -1,4 +1,4 @@
-"""`manage.py checkpoint register|change|inspect|delete|list`."""
+"""`manage.py checkpoint register|change|inspect|cancel|retry|delete|list`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,40 @@ def _source(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--demo", metavar="NAME", help=_("a checkpoint that make up fetched"))
     which.add_argument("--path", help=_("absolute path on this node"))
-    which.add_argument("--huggingface", metavar="OWNER/NAME", help=_("a repository on this node"))
+    which.add_argument("--huggingface", metavar="OWNER/NAME", help=_("a repository, fetched from the hub"))
+    which.add_argument("--archive", metavar="PATH", help=_("a .tar, .tar.gz or .zip on this node, unpacked"))
     parser.add_argument("--revision", default="main", help=_("of the repository; default main"))
+    _files(parser)
+    parser.add_argument("--pickle", action="store_true", help=_("accept weights in pickle files (.bin, .pt)"))
+
+
+def _files(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=_("of the repository, or a pattern; repeatable"),
+    )
+
+
+def _name_and_files(parser: ArgumentParser) -> None:
+    parser.add_argument("name")
+    _files(parser)
+
+
+def _deletion(parser: ArgumentParser) -> None:
+    parser.add_argument("name")
+    parser.add_argument("--files", action="store_true", help=_("remove what Inflight fetched for it, too"))
 
 
 def _source_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    if options["huggingface"]:
-        return {"huggingface": {"repo": options["huggingface"], "revision": options["revision"]}}
-    return {"demo": options["demo"]} if options["demo"] else {"path": options["path"]}
+    hub = {"repo": options["huggingface"], "revision": options["revision"], "files": options["file"]}
+    given: dict[str, Any] = {
+        "huggingface": hub if options["huggingface"] else None,
+        **{kind: options[kind] for kind in ("demo", "path", "archive")},
+    }
+    return {"pickle": options["pickle"], **{kind: value for kind, value in given.items() if value}}
 
 
 def _shown(row: Checkpoint) -> Outcome:
@@ -52,11 +78,22 @@ def _inspect(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     return _shown(services.inspect_again(actor, selectors.checkpoint(options["name"])))
 
 
+def _cancel(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.cancel_fetch(actor, selectors.checkpoint(options["name"])))
+
+
+def _retry(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.retry_fetch(actor, selectors.checkpoint(options["name"]), options["file"]))
+
+
 def _delete(actor: Actor, options: Mapping[str, Any]) -> Outcome:
-    services.delete_checkpoint(actor, selectors.checkpoint(options["name"]))
-    return {"deleted": options["name"]}, [
-        _("%(name)s is forgotten; its files stay.") % {"name": options["name"]}
-    ]
+    services.delete_checkpoint(actor, selectors.checkpoint(options["name"]), files=options["files"])
+    said = (
+        _("%(name)s is forgotten; fetched files go too.")
+        if options["files"]
+        else _("%(name)s is forgotten; its files stay.")
+    )
+    return {"deleted": options["name"]}, [said % {"name": options["name"]}]
 
 
 def _list(actor: Actor, options: Mapping[str, Any]) -> Outcome:
@@ -74,6 +111,8 @@ class Command(ObjectCommand):
         Verb("register", _l("register weights under a name and inspect them"), _register, _source),
         Verb("change", _l("point a checkpoint at other weights"), _change, _source),
         Verb("inspect", _l("read the headers again"), _inspect, argument("name")),
-        Verb("delete", _l("forget a checkpoint that nothing uses"), _delete, argument("name")),
+        Verb("cancel", _l("stop fetching a checkpoint"), _cancel, argument("name")),
+        Verb("retry", _l("fetch again what failed, or choose a file"), _retry, _name_and_files),
+        Verb("delete", _l("forget a checkpoint that nothing uses"), _delete, _deletion),
         Verb("list", _l("list checkpoints"), _list),
     )
