@@ -100,6 +100,9 @@ class Registry:
     def __len__(self) -> int:
         return len(self._running)
 
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._running
+
     def add(self, request: RunningRequest, cancel: Callable[[], object]) -> None:
         """A request began; `cancel` ends it, from this loop."""
         request.process = self.process

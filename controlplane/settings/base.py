@@ -30,6 +30,12 @@ INFLIGHT_CHECKPOINT_ROOTS = env.words("INFLIGHT_CHECKPOINT_ROOTS", [])
 INFLIGHT_UPLOAD_BYTES = env.integer("INFLIGHT_UPLOAD_BYTES", 4_000_000_000)
 # Names, addresses and networks outside the public internet that webhooks and upstreams may reach (core/outbound.py).
 INFLIGHT_OUTBOUND_ALLOW = env.words("INFLIGHT_OUTBOUND_ALLOW", [])
+# The gateway (docs/gateway.md): processes that share its port, how tokens come from Triton (auto, http, grpc),
+# whether equal beginnings of prompts go to the same replica, and the largest body that is read.
+INFLIGHT_GATEWAY_PROCESSES = env.integer("INFLIGHT_GATEWAY_PROCESSES", 1)
+INFLIGHT_GATEWAY_TRANSPORT = env.text("INFLIGHT_GATEWAY_TRANSPORT", "auto")
+INFLIGHT_GATEWAY_PREFIX_AFFINITY = env.flag("INFLIGHT_GATEWAY_PREFIX_AFFINITY", True)
+INFLIGHT_GATEWAY_MAX_BODY_BYTES = env.integer("INFLIGHT_GATEWAY_MAX_BODY_BYTES", 8 * 1024 * 1024)
 
 SECRET_KEY = env.secret_key()
 DEBUG = False

@@ -1,0 +1,116 @@
+"""The parts of a gateway process, put together once and handed to every call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+
+from apps.core.outbound import address_allowed
+from apps.gateway.access.admission import Admission
+from apps.gateway.domain.facts import Table
+from apps.gateway.metrics import GatewayMetrics
+from apps.gateway.routing.balancer import Balancer
+from apps.gateway.running import Registry
+from apps.gateway.tracing import Tracing
+from apps.gateway.upstreams.http_client import Pool
+from apps.gateway.upstreams.openai import OpenAIUpstreams
+from apps.gateway.upstreams.triton import TritonUpstreams
+from apps.gateway.usage.recorder import Recorder
+from apps.gateway.watch import TableHolder
+
+if TYPE_CHECKING:
+    from apps.gateway.call import Call
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a call needs. `calls` are those that are not over; `tasks` keeps what runs beside them."""
+
+    holder: TableHolder
+    admission: Admission
+    recorder: Recorder
+    registry: Registry
+    balancer: Balancer
+    triton: TritonUpstreams
+    external: OpenAIUpstreams
+    pools: tuple[Pool, ...]
+    metrics: GatewayMetrics
+    tracing: Tracing
+    max_body_bytes: int
+    calls: set[Call] = field(default_factory=set)
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something beside the calls; what it raises is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("A background task of the gateway failed", exc_info=task.exception())
+
+    def capacity_grew(self, uid: str) -> None:
+        """An upstream may be given requests again, or there is a new table: let those go on who wait for it."""
+        for route in self.holder.table.routes.values():
+            if not uid or any(upstream.uid == uid for upstream in route.upstreams):
+                self.admission.capacity_changed(route.name)
+
+
+def build() -> Parts:
+    """The parts as the settings say. Call it in the event loop that will run them."""
+    processes = settings.INFLIGHT_GATEWAY_PROCESSES
+    own, foreign = Pool(), Pool(allowed=_allowed)
+    balancer = Balancer(divide_by=processes, prefixes=settings.INFLIGHT_GATEWAY_PREFIX_AFFINITY)
+    triton = TritonUpstreams(own, settings.INFLIGHT_GATEWAY_TRANSPORT)
+    holder = TableHolder()
+
+    def capacity(name: str) -> int | None:
+        route = holder.table.routes.get(name)
+        return balancer.capacity(route) if route is not None else 0
+
+    def body_days(name: str) -> int:
+        route = holder.table.routes.get(name)
+        return route.body_days if route is not None else 7
+
+    admission = Admission(capacity, processes=processes)
+    registry = Registry()
+
+    def waiting() -> int:
+        return sum(admission.waiting(name) for name in holder.table.routes)
+
+    parts = Parts(
+        holder=holder,
+        admission=admission,
+        recorder=Recorder(body_days),
+        registry=registry,
+        balancer=balancer,
+        triton=triton,
+        external=OpenAIUpstreams(foreign),
+        pools=(own, foreign),
+        metrics=GatewayMetrics(registry.__len__, waiting),
+        tracing=Tracing(),
+        max_body_bytes=settings.INFLIGHT_GATEWAY_MAX_BODY_BYTES,
+    )
+
+    def changed(table: Table) -> None:
+        balancer.keep(table.routes.values())
+        upstreams = [one for route in table.routes.values() for one in route.upstreams]
+        parts.spawn(triton.keep(upstreams))
+        parts.capacity_grew("")
+
+    holder.on_change(changed)
+    return parts
+
+
+def _allowed(host: str, address: str, port: int) -> bool:
+    return address_allowed(host, address, port, settings.INFLIGHT_OUTBOUND_ALLOW)
