@@ -154,7 +154,8 @@ class ModelFacts(_Facts):
     and values at tp 1 over all layers; `state_bytes_per_sequence` what linear layers keep, at 16 bit.
 
     `valid_tp` lists the powers of two up to 64 that pass every rule; `tp_reasons` has a sentence for each of the
-    others, by str(tp), likewise `valid_pp` and `pp_reasons`.
+    others, by str(tp), likewise `valid_pp` and `pp_reasons`. `tp_divides` are the numbers that tp has to divide,
+    `row_widths` the input widths of projections that are split by rows, by what they are called.
     """
 
     form: str
@@ -192,6 +193,8 @@ class ModelFacts(_Facts):
     layer_windows: tuple[int | None, ...] | None = None
     layer_kinds: tuple[str, ...] | None = None
     state_bytes_per_sequence: int | None = None
+    tp_divides: dict[str, int] = {}
+    row_widths: dict[str, int] = {}
     tp_reasons: dict[str, str] = {}
     valid_pp: tuple[int, ...] | None = None
     pp_reasons: dict[str, str] = {}
