@@ -18,7 +18,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,14 +104,28 @@ def serve(
 
     `parameters` are added to the model's, for those that no batching profile has.
     """
+
+    def fill(root: Path) -> None:
+        _write_repository(root, engine, batching, parameters or {})
+
+    with serve_folder(installation, fill) as running:
+        running.control(f"/v2/repository/models/{MODEL}/load")
+        yield running
+
+
+@contextlib.contextmanager
+def serve_folder(
+    installation: Installation, fill: Callable[[Path], None], without: Collection[str] = ()
+) -> Iterator[RunningServer]:
+    """The same over a repository that `fill` writes, nothing loaded; flags named in `without` are left out."""
     uid = f"own{secrets.token_hex(5)}"
     folder = Path(tempfile.mkdtemp(prefix="inflight-serve-"))
     try:
-        _write_repository(folder / "repository", engine, batching, parameters or {})
-        running = _start(installation, uid, folder)
+        (folder / "repository").mkdir()
+        fill(folder / "repository")
+        running = _start(installation, uid, folder, without)
         try:
             _until_live(running)
-            running.control(f"/v2/repository/models/{MODEL}/load")
             yield running
         finally:
             _end(running.process)
@@ -140,11 +154,14 @@ def _write_repository(
     repository.write(root, written)
 
 
-def _start(installation: Installation, uid: str, folder: Path) -> RunningServer:
+def _start(
+    installation: Installation, uid: str, folder: Path, without: Collection[str] = ()
+) -> RunningServer:
     chosen = ports.allocate()
     secret = secrets.token_urlsafe(24)
     log = folder / "triton.log"
     argv = compose_argv(installation, uid, folder / "repository", chosen, secret)
+    argv = tuple(word for word in argv if word not in without)
     env = compose_environment(installation, uid, folder, folder, None, os.environ)
     with log.open("wb") as handle:
         process = subprocess.Popen(

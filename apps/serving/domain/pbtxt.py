@@ -125,9 +125,8 @@ def _general(config: ModelConfig, directory: str | None) -> Iterator[Finding]:
         message = f"The folder is named {directory}, the model {config.name}: Triton refuses that."
         yield Finding("name_directory_mismatch", "error", message, "name", "Give both the same name.")
     if not config.backend and not config.platform:
-        yield Finding(
-            "no_backend", "error", "Neither backend nor platform is set.", "backend", "Set backend."
-        )
+        message = "Neither backend nor platform is set; Triton guesses from the name of the model's file."
+        yield Finding("no_backend", "warning", message, "backend", "Set backend.")
     if config.max_batch_size < 0:
         message = f"max_batch_size is {config.max_batch_size}."
         yield Finding("negative_batch_size", "error", message, "max_batch_size", "Use 0 or more.")

@@ -87,6 +87,7 @@ def _one(read: ReadConfig, folder: ModelFolder, kind: str, whole: bool) -> Itera
     yield from python_models.check_python_model(read, folder, kind)
     if whole or folder.versions:
         yield from files.check_versions(read, folder, kind)
+        yield from files.check_backend(read, folder)
         yield from files.check_code(read, folder, kind)
     if kind == "tensorrt_llm" and whole:
         remarks, engine = files.check_engine(read, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,12 @@ from apps.serving.domain.repository_check.folders import ModelFolder, read_text
 from apps.serving.domain.repository_check.one_config import ReadConfig
 from apps.serving.domain.repository_check.parameters import given, line_of
 
+# Names by which Triton tells the backend of a model that names none.
+_MODEL_FILES = (
+    *("model.py", "model.onnx", "model.plan", "model.pt", "model.pt2", "model.xml", "model.dali"),
+    *("model.graphdef", "model.savedmodel", "model.json"),
+)
+_GUESSED = re.compile(r"\.(python|onnx|plan|pt|openvino|dali|graphdef|savedmodel)$")
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -59,6 +66,21 @@ def check_versions(read: ReadConfig, folder: ModelFolder, kind: str) -> Iterator
         severity: Any = "warning" if wanted & set(folder.versions) else "error"
         yield Remark(
             "version_missing", severity, folder.name, read.file, message, "Correct version_policy.specific."
+        )
+
+
+def check_backend(read: ReadConfig, folder: ModelFolder) -> Iterator[Remark]:
+    """A model that names no backend needs a file by which Triton tells it."""
+    config = read.config
+    if config is None or config.backend or config.platform or not folder.versions:
+        return
+    if config.WhichOneof("scheduling_choice") == "ensemble_scheduling" or _GUESSED.search(folder.name):
+        return
+    newest = folder.newest
+    if newest is not None and not any((newest / name).exists() for name in _MODEL_FILES):
+        message = "No backend is set, and no file here tells Triton which one is meant."
+        yield Remark(
+            "no_backend", "error", folder.name, read.file, message, 'Write backend: "python" or another.'
         )
 
 
