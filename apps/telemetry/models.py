@@ -10,5 +10,15 @@ from apps.telemetry.alerts.models import (
     Severity,
     Silence,
 )
+from apps.telemetry.storage.models import Mark, Rollup
 
-__all__ = ["Alert", "AlertRule", "Notification", "NotificationChannel", "Severity", "Silence"]
+__all__ = [
+    "Alert",
+    "AlertRule",
+    "Mark",
+    "Notification",
+    "NotificationChannel",
+    "Rollup",
+    "Severity",
+    "Silence",
+]

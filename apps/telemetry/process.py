@@ -1,4 +1,4 @@
-"""The telemetry process: scraper, writer and the chores of other apps, until it is asked to end."""
+"""The telemetry process: scraper, writer, storer and the chores of other apps, until it is asked to end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from apps.realtime.redis_clients import close_async_client
 from apps.realtime.tasks import end
 from apps.telemetry import chores
 from apps.telemetry.scraper import Scraper
+from apps.telemetry.storage.rollups import Rollups, Storer
 from apps.telemetry.targets import Target, targets
 from apps.telemetry.writer import Writer
 
@@ -24,8 +25,11 @@ async def run(stop: asyncio.Event | None = None) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
-    scraper = Scraper(_find)
-    work = [asyncio.create_task(scraper.run()), asyncio.create_task(Writer(scraper).run())]
+    rollups = Rollups()
+    storer = Storer(rollups)
+    scraper = Scraper(_find, known=await storer.marks())
+    writer = Writer(scraper, rollups, local_devices=True)
+    work = [asyncio.create_task(each) for each in (scraper.run(), writer.run(), storer.run())]
     work += [asyncio.create_task(_repeat(chore)) for chore in chores.registered()]
     log.info("Telemetry is running.")
     try:

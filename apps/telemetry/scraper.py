@@ -1,70 +1,73 @@
-"""The scraper: every server once a second, each in its own task, and one writer of what they say.
+"""The scraper: every server once a period, each in its own task.
 
 A server that is slow or dead delays nobody: its task waits alone, and is asked less often the longer it is silent.
-A second without a reading gives no sample; nothing is carried on or made up.
+A period without a reading gives no figures; nothing is carried on or made up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
+from apps.telemetry import pace
 from apps.telemetry.devices import ProcessGauge
-from apps.telemetry.domain import derive, prometheus
+from apps.telemetry.domain import derive, marks, prometheus
 from apps.telemetry.domain.derive import Interval, Reading, Window
+from apps.telemetry.fetch import Fetcher, Refused
+from apps.telemetry.statistics import Statistics
 from apps.telemetry.targets import Target
 
 log = logging.getLogger(__name__)
 
-PERIOD = 1.0
-TIMEOUT = 0.9
-# Servers are asked within this part of each second; the writer follows at WRITE_OFFSET.
-SPREAD = 0.3
-WRITE_OFFSET = 0.6
-# After so many failures in a row a server is asked less often, up to LONGEST_PAUSE seconds apart.
+# After so many failures in a row a server counts as lost and is asked less often, up to LONGEST_PAUSE seconds apart.
 PATIENCE = 3
 LONGEST_PAUSE = 10.0
-# A reading further back than this begins anew: a rate over a long silence would hide the silence.
-LONGEST_STEP = 5.0
-# An exposition larger than this is no exposition of ours.
-MOST_BYTES = 8_388_608
+# Observations that nobody took yet, of a writer that hangs.
+MOST_PENDING = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one server did in the second that ended at `at` (epoch), and what its processes used."""
+    """What one server did in the period that ended at `at` (epoch), and what its processes used.
+
+    `reading` is where its counters stood then.
+    """
 
     at: float
     interval: Interval
     process: dict[str, float | None]
-
-
-def until_tick(offset: float, pause: float = 0.0) -> float:
-    """Seconds until the next moment `offset` seconds into a period; a `pause` above PERIOD passes some over.
-
-    Reader and writer keep to one grid: two loops that merely wait a second each would cross now and then, and each
-    crossing would cost a sample.
-    """
-    now = time.monotonic()
-    ticks = math.floor((now - offset) / PERIOD) + max(1, round(pause / PERIOD))
-    return max(0.0, ticks * PERIOD + offset - now)
+    seconds: float = 0.0
+    unreadable: int = 0
+    reading: Reading | None = None
 
 
 class Scrape:
-    """The regular reading of one server."""
+    """The regular reading of one server. `mark` is where its counters stood before this process began."""
 
-    def __init__(self, target: Target, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        target: Target,
+        session: aiohttp.ClientSession,
+        length: Callable[[], float] = lambda: pace.PERIOD,
+        mark: Any = None,
+    ) -> None:
         self.target = target
         self.latest: Observation | None = None
         self.failures = 0
-        self._session = session
-        self._before: Reading | None = None
+        self.scrapes = 0
+        self.failed = 0
+        self._pending: deque[Observation] = deque(maxlen=MOST_PENDING)
+        self._length = length
+        self._fetcher = Fetcher(session)
+        self._statistics = Statistics(target, self._fetcher)
+        self._before = marks.load(mark, time.monotonic(), time.time()) if mark else None
         self._window = Window()
         self._process = ProcessGauge(target.pid, target.created) if target.pid else None
         self._stopped = False
@@ -75,62 +78,80 @@ class Scrape:
         self._stopped = True
         self._task.cancel()
 
+    @property
+    def lost(self) -> bool:
+        """Whether it has not answered for long enough to say so."""
+        return self.failures >= PATIENCE
+
+    def take(self) -> list[Observation]:
+        """Observations since the last call, oldest first: each is taken once."""
+        taken = list(self._pending)
+        self._pending.clear()
+        return taken
+
     async def _run(self) -> None:
-        # Servers are asked a little apart from each other, each always at the same moment of the second.
-        offset = (self.target.instance_id * 0.07) % SPREAD
+        # Servers are asked a little apart from each other, each always at the same moment of the period.
+        offset = (self.target.instance_id * 0.618034) % 1.0 * pace.SPREAD
         while not self._stopped:
-            await asyncio.sleep(until_tick(offset, self._pause()))
+            await asyncio.sleep(pace.until_tick(offset, self._length(), self._pause()))
+            self.scrapes += 1
             try:
                 await self._once()
-                if self.failures >= PATIENCE:
+                if self.lost:
                     log.info("%s answers again.", self.target.uid)
                 self.failures = 0
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                self.failures += 1
-                if self.failures == PATIENCE:
-                    log.warning(
-                        "%s does not give its metrics: %s", self.target.uid, error or type(error).__name__
-                    )
+            except (aiohttp.ClientError, TimeoutError, OSError, Refused) as error:
+                self._failed(error)
             except Exception:
-                self.failures += 1
+                self._failed(None)
                 log.exception("The metrics of %s could not be read.", self.target.uid)
 
+    def _failed(self, error: Exception | None) -> None:
+        self.failures += 1
+        self.failed += 1
+        if self.failures == PATIENCE and error is not None:
+            log.warning("%s does not give its metrics: %s", self.target.uid, error or type(error).__name__)
+
     def _pause(self) -> float:
-        if self.failures < PATIENCE:
-            return PERIOD
-        return min(LONGEST_PAUSE, PERIOD * 2.0 ** (self.failures - PATIENCE + 1))
+        length = self._length()
+        if not self.lost:
+            return length
+        return max(length, min(LONGEST_PAUSE, length * 2.0 ** min(self.failures - PATIENCE + 1, 10)))
 
     async def _once(self) -> None:
-        text = await self._fetch()
-        at = time.time()
-        reading = derive.read(prometheus.parse(text, derive.WANTED), time.monotonic())
-        before = self._before
-        if before is not None and reading.at - before.at > LONGEST_STEP:
-            before, self._window = None, Window()
-        happened = derive.interval(reading, before, self._window)
+        length = self._length()
+        asked = time.monotonic()
+        text = await self._fetcher.text(self.target.url, min(pace.PATIENCE * length, pace.MOST_SECONDS))
+        now, at = time.monotonic(), time.time()
+        exposition = prometheus.parse(text, derive.WANTED)
+        reading = derive.carried(derive.read(exposition, now), self._before)
+        await self._statistics.add_to(reading)
+        longest = max(derive.LONGEST_STEP, 2.5 * length)
+        happened = derive.interval(reading, self._before, self._window, longest)
         self._before = reading
         process = await asyncio.to_thread(self._process.read) if self._process else {}
-        self.latest = Observation(at, happened, process)
-
-    async def _fetch(self) -> str:
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT)
-        async with self._session.get(self.target.url, timeout=timeout, allow_redirects=False) as response:
-            response.raise_for_status()
-            body = bytearray()
-            async for chunk in response.content.iter_chunked(65_536):
-                body += chunk
-                if len(body) > MOST_BYTES:
-                    raise ValueError(f"more than {MOST_BYTES} bytes")
-        return body.decode("utf-8", errors="replace")
+        took = time.monotonic() - asked
+        self.latest = Observation(at, happened, process, took, exposition.unreadable, reading)
+        self._pending.append(self.latest)
 
 
 class Scraper:
     """All regular readings, kept in step with `find` (targets; blocking, called in a thread every `refresh` s)."""
 
-    def __init__(self, find: Callable[[], Awaitable[list[Target]]], refresh: float = 2.0) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Awaitable[list[Target]]],
+        refresh: float = 2.0,
+        known: Mapping[str, Any] | None = None,
+    ) -> None:
         self.scrapes: dict[int, Scrape] = {}
         self._find = find
         self._refresh = refresh
+        self._known: dict[str, Any] = dict(known or {})
+
+    def length(self) -> float:
+        """Seconds between two readings of each server."""
+        return pace.period(len(self.scrapes))
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -157,4 +178,9 @@ class Scraper:
                 del self.scrapes[key]
         for key, target in wanted.items():
             if key not in self.scrapes:
-                self.scrapes[key] = Scrape(target, session)
+                self.scrapes[key] = Scrape(target, session, self.length, self._mark_of(target))
+
+    def _mark_of(self, target: Target) -> Any:
+        """Where the counters of exactly this server stood; a restarted one began anew."""
+        mark = self._known.pop(target.uid, None)
+        return mark if isinstance(mark, dict) and mark.get("created") == target.created else None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
+
+import orjson
 
 from apps.realtime.redis_clients import REDIS_ERRORS, answer, async_client, sync_client
 from apps.telemetry.domain.derive import Sample
@@ -28,11 +31,33 @@ def instance_key(instance_id: int) -> str:
     return f"samples:instance:{instance_id}"
 
 
-async def write(samples: dict[str, Sample]) -> None:
-    """Append one sample to each stream, and say that telemetry is alive. Raises a Redis error where it is away."""
+def gpu_key(gpu_id: int) -> str:
+    """Stream of one GPU's samples."""
+    return f"samples:gpu:{gpu_id}"
+
+
+def node_key(node_id: int) -> str:
+    """Stream of one host's samples."""
+    return f"samples:node:{node_id}"
+
+
+def key_of(kind: str, scope_id: int) -> str:
+    """Stream of any object: fleet, deployment, instance, gpu or node."""
+    return FLEET if kind == "fleet" else f"samples:{kind}:{scope_id}"
+
+
+async def write(samples: Mapping[str, Sample], more: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """Append one sample to each stream, and say that telemetry is alive. Raises a Redis error where it is away.
+
+    `more` holds, by stream, what the counters grew by and the histograms observed in that second
+    (domain/rollup.py, `increments`).
+    """
     pipeline = async_client().pipeline(transaction=False)
     for key, sample in samples.items():
-        pipeline.xadd(key, {"sample": json.dumps(sample)}, maxlen=KEPT, approximate=True)
+        fields = {"sample": json.dumps(sample)}
+        if more and more.get(key):
+            fields["more"] = json.dumps(more[key], separators=(",", ":"))
+        pipeline.xadd(key, fields, maxlen=KEPT, approximate=True)  # type: ignore[arg-type]
         pipeline.expire(key, TTL_SECONDS)
     pipeline.set(BEAT, "1", ex=BEAT_SECONDS)
     async with answer():
@@ -45,8 +70,22 @@ def read(key: str, since: float) -> list[Sample]:
         entries: Any = sync_client().xrange(key, min=str(max(0, int(since * 1000) - 1000)))
     except REDIS_ERRORS:
         return []
-    samples = [json.loads(fields["sample"]) for _entry, fields in entries]
+    samples = [orjson.loads(fields["sample"]) for _entry, fields in entries]
     return [sample for sample in samples if sample["at"] > since]
+
+
+def read_full(key: str, since: float, until: float) -> list[tuple[Sample, dict[str, Any] | None]]:
+    """Samples from `since` up to before `until` with their increments; none where Redis does not answer."""
+    try:
+        entries: Any = sync_client().xrange(key, min=str(max(0, int(since * 1000) - 1000)))
+    except REDIS_ERRORS:
+        return []
+    found = []
+    for _entry, fields in entries:
+        sample = orjson.loads(fields["sample"])
+        if since <= sample["at"] < until:
+            found.append((sample, orjson.loads(fields["more"]) if "more" in fields else None))
+    return found
 
 
 def newest(key: str, within: float) -> Sample | None:

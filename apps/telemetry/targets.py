@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.conf import settings
 
+from apps.fleet.models import Gpu, Node
 from apps.serving import states
 from apps.serving.models import Instance
 from apps.serving.selectors import endpoint
@@ -13,7 +15,10 @@ from apps.serving.selectors import endpoint
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server. `pid` is set only where the process runs on this host; `gpu_uuid` is empty on a CPU slot."""
+    """One server. `pid` is set only where the process runs on this host; `gpu_uuid` is empty on a CPU slot.
+
+    `statistics_url` is empty where the restricted API cannot be asked from here.
+    """
 
     instance_id: int
     uid: str
@@ -22,6 +27,17 @@ class Target:
     pid: int | None = None
     created: float | None = None
     gpu_uuid: str = ""
+    statistics_url: str = ""
+    secret_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU of this host."""
+
+    gpu_id: int
+    node_id: int
+    uuid: str
 
 
 def targets() -> list[Target]:
@@ -32,14 +48,25 @@ def targets() -> list[Target]:
     return [_target(row) for row in rows]
 
 
+def devices() -> tuple[int | None, list[Device]]:
+    """This host's node and its GPUs. Reads the database."""
+    rows = Gpu.objects.filter(node__node_id=settings.INFLIGHT_NODE_ID).exclude(uuid="").order_by("index")
+    found = [Device(row.pk, row.node_id, row.uuid) for row in rows if row.device == Gpu.Device.GPU]
+    node = Node.objects.filter(node_id=settings.INFLIGHT_NODE_ID).values_list("pk", flat=True).first()
+    return node, found
+
+
 def _target(row: Instance) -> Target:
     here = row.node is not None and row.node.node_id == settings.INFLIGHT_NODE_ID
+    address = endpoint(row)
     return Target(
         instance_id=row.pk,
         uid=row.uid,
         deployment_id=row.deployment_id,
-        url=endpoint(row).metrics_url,
+        url=address.metrics_url,
         pid=row.pid if here else None,
         created=row.process_created if here else None,
         gpu_uuid=row.gpu.uuid if row.gpu is not None else "",
+        statistics_url=f"{address.http_url}/v2/models/stats" if here and row.http_port else "",
+        secret_path=str(Path(row.folder) / "secret") if here and row.folder else "",
     )

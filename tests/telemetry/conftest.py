@@ -67,8 +67,9 @@ async def engine() -> AsyncIterator[Callable[..., Any]]:
 @pytest.fixture
 async def fast_clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """A second of the scraper in a tenth of one; and the loop's Redis client closed."""
-    for module in ("scraper", "writer"):
-        for name, value in (("WRITE_OFFSET", 0.06), ("PERIOD", 0.1), ("SPREAD", 0.03)):
+    for module in ("pace",):
+        for name, value in (("PERIOD", 0.1),):
             monkeypatch.setattr(f"apps.telemetry.{module}.{name}", value, raising=False)
+    monkeypatch.setattr("apps.telemetry.processes.FRESH_SECONDS", 0.04)
     yield
     await close_async_client()

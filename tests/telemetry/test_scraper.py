@@ -102,11 +102,15 @@ async def test_a_slow_and_a_dead_server_delay_nobody(telemetry: Any, engine: Sta
         started = time.monotonic()
         await samples("samples:deployment:1", 8)
         assert time.monotonic() - started < 5.0
-        assert store.read("samples:deployment:2", 0) == []
-        assert store.read("samples:deployment:3", 0) == []
+        # That they are lost is told, and nothing else of them.
+        for deployment in (2, 3):
+            found = (await samples(f"samples:deployment:{deployment}"))[-1]
+            told = {name: value for name, value in found.items() if value is not None and name != "at"}
+            assert told == {"targets": 1, "targets_lost": 1}
         # Asked less often the longer it is silent.
         await aeventually(lambda: scraper.scrapes[3].failures >= 4)
         assert scraper.scrapes[3]._pause() >= 0.4
+        assert (await samples(store.FLEET))[-1]["targets_lost"] == 2
 
 
 async def test_a_deployment_of_two_servers_is_their_sum(telemetry: Any, engine: Start) -> None:
@@ -128,17 +132,24 @@ async def test_a_server_that_errs_gives_a_gap_and_comes_back(telemetry: Any, eng
     await aeventually(lambda: server.scrapes > before + 4)
     gap_from = time.time()
     server.status = 200
+    await aeventually(lambda: (store.newest("samples:deployment:1", 5.0) or {}).get("slots") is not None)
     found = await samples("samples:deployment:1", before + 3)
-    longest = max(b["at"] - a["at"] for a, b in itertools.pairwise(found))
+    told = [sample for sample in found if sample["requests_running"] is not None]
+    longest = max(b["at"] - a["at"] for a, b in itertools.pairwise(told))
     assert longest > 0.15
-    assert found[-1]["at"] > gap_from
+    assert told[-1]["at"] > gap_from
+    lost = [sample for sample in found if sample["targets_lost"]]
+    assert lost
+    assert all(sample["slots"] is None for sample in lost)
 
 
 async def test_what_is_no_exposition_is_survived(telemetry: Any, engine: Start) -> None:
     server = await engine(body=lambda requests: "\x00\xff <html> { }}} not metrics \n" * 50)
     scraper = telemetry([target(server.url)])
     found = (await samples("samples:deployment:1", 2))[-1]
-    assert {name for name, value in found.items() if value is not None} == {"at"}
+    told = {name for name, value in found.items() if value is not None}
+    assert told == {"at", "targets", "targets_lost", "scrape_seconds", "unreadable_lines"}
+    assert found["targets_lost"] == 0
     assert scraper.scrapes[1].failures == 0
 
 
@@ -217,7 +228,7 @@ def test_readings_of_shared_and_several_gpus() -> None:
             {"gpu_use": 0.6, "gpu_memory_used_bytes": 30.0, "gpu_power_watts": 100.0},
         ],
     )
-    assert found == {
+    assert {name: value for name, value in found.items() if value is not None} == {
         "cpu_use": 0.1,
         "rss_bytes": 12.0,
         "gpu_use": 0.4,

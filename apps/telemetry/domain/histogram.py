@@ -6,10 +6,13 @@ Percentiles of several servers are never averaged: their histograms are added, a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 
-from apps.telemetry.domain.prometheus import Exposition
+from apps.telemetry.domain.prometheus import Exposition, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +57,64 @@ class Histogram:
 
 
 def read(exposition: Exposition, family: str, **labels: str) -> Histogram | None:
-    """The histogram of a family, summed over its label sets; None where it has no samples.
+    """The histogram of a family, summed over its label sets; None where it has no samples."""
+    return read_by(exposition, family, lambda _labels: "", 1.0, **labels).get("")
 
-    A bucket written a moment before another may be larger than a later one; counts are made to rise.
+
+def read_by(
+    exposition: Exposition,
+    family: str,
+    key_of: Callable[[Mapping[str, str]], str],
+    scale: float = 1.0,
+    **wanted: str,
+) -> dict[str, Histogram]:
+    """The histograms of a family, summed by a key of their labels; bounds and sums are multiplied by `scale`.
+
+    A bucket written a moment before another may be larger than a later one; counts are made to rise. Without the
+    infinite bucket the _count stands for it.
     """
-    buckets: dict[float, float] = {}
-    for sample in exposition.samples.get(f"{family}_bucket", ()):
-        matches = all(sample.labels.get(k) == v for k, v in labels.items())
-        if not matches or "le" not in sample.labels or math.isnan(sample.value):
-            continue
-        bound = _bound(sample.labels["le"])
+    buckets: dict[str, dict[float, float]] = {}
+    for sample in _those(exposition, f"{family}_bucket", wanted):
+        bound = _bound(sample.labels.get("le"))
         if bound is not None:
-            buckets[bound] = buckets.get(bound, 0.0) + sample.value
-    count = exposition.total(f"{family}_count", **labels)
-    if math.inf not in buckets:
-        if count is None:
-            return None
-        buckets[math.inf] = count
-    bounds = tuple(sorted(buckets))
-    return Histogram(
-        bounds,
-        _rising(buckets[bound] for bound in bounds),
-        exposition.total(f"{family}_sum", **labels) or 0.0,
-    )
+            mine = buckets.setdefault(key_of(sample.labels), {})
+            mine[bound] = mine.get(bound, 0.0) + sample.value
+    counts = _summed(_those(exposition, f"{family}_count", wanted), key_of)
+    sums = _summed(_those(exposition, f"{family}_sum", wanted), key_of)
+    found = {}
+    for key in {*buckets, *counts}:
+        at = buckets.get(key, {})
+        if math.inf not in at:
+            if key not in counts:
+                continue
+            at[math.inf] = counts[key]
+        bounds = tuple(sorted(at))
+        found[key] = Histogram(
+            tuple(bound * scale for bound in bounds),
+            _rising(at[bound] for bound in bounds),
+            sums.get(key, 0.0) * scale,
+        )
+    return found
 
 
-def _bound(text: str) -> float | None:
+def _those(exposition: Exposition, name: str, wanted: Mapping[str, str]) -> Iterable[Sample]:
+    for sample in exposition.samples.get(name, ()):
+        if sample.value == sample.value and all(sample.labels.get(k) == v for k, v in wanted.items()):
+            yield sample
+
+
+def _summed(samples: Iterable[Sample], key_of: Callable[[Mapping[str, str]], str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for sample in samples:
+        key = key_of(sample.labels)
+        found[key] = found.get(key, 0.0) + sample.value
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _bound(text: str | None) -> float | None:
     try:
-        value = float(text)
+        value = float(text or "")
     except ValueError:
         return None
     return None if math.isnan(value) else value
@@ -98,7 +131,7 @@ def _rising(counts: Iterable[float]) -> tuple[float, ...]:
 
 def delta(new: Histogram, old: Histogram | None) -> Histogram:
     """Observations between two scrapes. After a restart (fewer than before, or other buckets) all are new."""
-    if old is None or old.bounds != new.bounds:
+    if old is None or old.bounds != new.bounds or new.count < old.count:
         return new
     if any(after < before for after, before in zip(new.counts, old.counts, strict=True)):
         return new
@@ -117,3 +150,18 @@ def merge(histograms: Sequence[Histogram]) -> Histogram | None:
         at = dict(zip(histogram.bounds, histogram.counts, strict=True))
         counts = [sum_ + at[bound] for sum_, bound in zip(counts, bounds, strict=True)]
     return Histogram(bounds, tuple(counts), sum(h.total for h in histograms))
+
+
+def of_values(values: Mapping[float, float], bounds: Sequence[float]) -> Histogram:
+    """The histogram of exact values, each with its number of observations, in buckets up to `bounds` (ascending)."""
+    counts = [0.0] * (len(bounds) + 1)
+    for value, number in values.items():
+        counts[bisect_left(bounds, value)] += number
+    total = sum(value * number for value, number in values.items())
+    return Histogram((*bounds, math.inf), tuple(accumulate(counts)), total)
+
+
+def align(histogram: Histogram, bounds: Sequence[float]) -> Histogram:
+    """The same observations with fewer bounds, all of which it has."""
+    at = dict(zip(histogram.bounds, histogram.counts, strict=True))
+    return Histogram(tuple(bounds), tuple(at[bound] for bound in bounds), histogram.total)

@@ -12,8 +12,8 @@ from apps.telemetry.domain.vocabulary import BY_NAME, NAMES
 def thin(samples: Sequence[Sample], max_points: int) -> list[Sample]:
     """At most about `max_points` samples, one for each equal step of time that has any.
 
-    Percentiles keep the highest value of a step (they cannot be averaged), everything else its mean. A step without
-    samples gives none: a gap stays a gap.
+    Percentiles and flags keep the highest value of a step, amounts are added, everything else is its mean. A step
+    without samples gives none: a gap stays a gap.
     """
     if len(samples) <= max_points or max_points < 1:
         return list(samples)
@@ -39,8 +39,10 @@ def _one_of(group: Sequence[Sample]) -> Sample:
         known = [value for value in (sample.get(name) for sample in group) if value is not None]
         if not known:
             one[name] = None
-        elif BY_NAME[name].kind == "quantile":
+        elif BY_NAME[name].kind in ("quantile", "flag"):
             one[name] = max(known)
+        elif BY_NAME[name].kind == "amount":
+            one[name] = round(sum(known), 4)
         else:
             one[name] = round(sum(known) / len(known), 4)
     return one

@@ -1,0 +1,205 @@
+"""A step of time for one object: what its samples and counters add up to, and how steps are joined to longer ones.
+
+The same figures whichever way they are joined: sums and numbers of seconds for what is averaged, amounts and parts of
+ratios added, histograms added and only then a percentile read, the highest of flags.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apps.telemetry.domain import histogram
+from apps.telemetry.domain.derive import QUANTILES, RATIOS, Interval, Sample
+from apps.telemetry.domain.histogram import Histogram
+from apps.telemetry.domain.vocabulary import BY_NAME, NAMES
+
+_FROM_HISTOGRAMS = {key: (name, q) for key, name, q in QUANTILES}
+_MEANS = frozenset(name for name in NAMES if BY_NAME[name].kind in ("gauge", "rate", "ratio", "mean"))
+_HIGHEST = frozenset(name for name in NAMES if BY_NAME[name].kind in ("flag", "quantile"))
+_AMOUNTS = frozenset(name for name in NAMES if BY_NAME[name].kind == "amount")
+
+
+@dataclass(slots=True)
+class Bucket:
+    """One step. `samples`: how many seconds (or scrapes) it holds.
+
+    `sums`: by key, sum and number of known values; `highest`: of flags and of percentiles without a histogram;
+    `amounts`: growth of counters, and of keys of kind amount; `parts`: of ratios; `histograms`: observations.
+    """
+
+    samples: int = 0
+    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
+    highest: dict[str, float] = field(default_factory=dict)
+    amounts: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, float] = field(default_factory=dict)
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+
+    def add_sample(self, sample: Mapping[str, float | None], weight: int = 1) -> None:
+        """Take in one second's sample."""
+        self.samples += weight
+        for name, value in sample.items():
+            if value is None:
+                continue
+            if name in _MEANS:
+                total, known = self.sums.get(name, (0.0, 0))
+                self.sums[name] = (total + value * weight, known + weight)
+            elif name in _HIGHEST:
+                self.highest[name] = max(value, self.highest.get(name, value))
+            elif name in _AMOUNTS:
+                self.amounts[name] = self.amounts.get(name, 0.0) + value
+
+    def add_interval(self, happened: Interval) -> None:
+        """Take in what the counters and histograms of one server did; each interval exactly once."""
+        _add(self.amounts, happened.amounts)
+        _add(self.parts, {name: value for name, value in happened.parts.items() if value})
+        # A ratio needs its denominator also where the numerator is 0.
+        _add(self.parts, {name: 0.0 for name, value in happened.parts.items() if value == 0})
+        self._add_histograms(happened.fresh)
+
+    def join(self, other: Bucket) -> None:
+        """Add another step of the same object (a shorter one inside this, or its other half)."""
+        self.samples += other.samples
+        for name, (total, known) in other.sums.items():
+            mine = self.sums.get(name, (0.0, 0))
+            self.sums[name] = (mine[0] + total, mine[1] + known)
+        for name, value in other.highest.items():
+            self.highest[name] = max(value, self.highest.get(name, value))
+        _add(self.amounts, other.amounts)
+        _add(self.parts, other.parts)
+        self._add_histograms(other.histograms)
+
+    def _add_histograms(self, found: Mapping[str, Histogram]) -> None:
+        for name, value in found.items():
+            if value.count > 0:
+                mine = self.histograms.get(name)
+                merged = value if mine is None else histogram.merge([mine, value])
+                if merged is not None:
+                    self.histograms[name] = merged
+
+    def value(self, name: str) -> float | None:
+        """Value of one key of the vocabulary over this step; None where nothing told it."""
+        if name in _FROM_HISTOGRAMS:
+            kind, q = _FROM_HISTOGRAMS[name]
+            found = self.histograms.get(kind)
+            return found.quantile(q) if found is not None else self.highest.get(name)
+        if name in RATIOS:
+            part, whole = RATIOS[name]
+            if self.parts.get(whole):
+                return self.parts.get(part, 0.0) / self.parts[whole]
+        if name in _AMOUNTS:
+            return self.amounts.get(name)
+        if name in _HIGHEST:
+            return self.highest.get(name)
+        total, known = self.sums.get(name, (0.0, 0))
+        return total / known if known else None
+
+    def point(self, at: float, names: Sequence[str] = NAMES) -> Sample:
+        """One point of a chart that begins at epoch second `at`."""
+        point: Sample = {"at": at}
+        for name in names:
+            value = self.value(name)
+            point[name] = value if value is None else round(value, 6)
+        return point
+
+
+def _add(sums: dict[str, float], values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        sums[name] = sums.get(name, 0.0) + value
+
+
+def joined(buckets: Iterable[Bucket]) -> Bucket:
+    """All of them as one."""
+    found = Bucket()
+    for bucket in buckets:
+        found.join(bucket)
+    return found
+
+
+def pack(bucket: Bucket) -> bytes:
+    """A bucket as it is stored: compressed JSON. Sums that all samples have part in carry no number of their own."""
+    document: dict[str, Any] = {
+        "n": bucket.samples,
+        "s": {
+            name: _short(total) if known == bucket.samples else [_short(total), known]
+            for name, (total, known) in bucket.sums.items()
+        },
+        "m": {name: _short(value) for name, value in bucket.highest.items()},
+        "a": {name: _short(value, 12) for name, value in bucket.amounts.items()},
+        "p": {name: _short(value, 12) for name, value in bucket.parts.items()},
+        "h": {name: _pack_histogram(value) for name, value in bucket.histograms.items()},
+    }
+    text = json.dumps({key: value for key, value in document.items() if value}, separators=(",", ":"))
+    return zlib.compress(text.encode(), 1)
+
+
+def unpack(data: bytes) -> Bucket:
+    """A stored bucket; raises ValueError where the bytes are none."""
+    try:
+        return of_document(json.loads(zlib.decompress(data)))
+    except (zlib.error, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"not a stored step: {error}") from error
+
+
+def of_document(document: Mapping[str, Any]) -> Bucket:
+    """A bucket of the document that `pack` writes."""
+    samples = int(document.get("n", 0))
+    sums = {
+        name: (value[0], value[1]) if isinstance(value, list) else (value, samples)
+        for name, value in document.get("s", {}).items()
+    }
+    return Bucket(
+        samples,
+        sums,
+        dict(document.get("m", {})),
+        dict(document.get("a", {})),
+        dict(document.get("p", {})),
+        {name: _unpack_histogram(value) for name, value in document.get("h", {}).items()},
+    )
+
+
+def increments(happened: Sequence[Interval]) -> dict[str, Any]:
+    """What the intervals add besides a sample (amounts, parts, histograms), as a document; empty where nothing."""
+    bucket = Bucket()
+    for each in happened:
+        bucket.add_interval(each)
+    document = {
+        "a": {name: _short(value, 12) for name, value in bucket.amounts.items() if value},
+        "p": {name: _short(value, 12) for name, value in bucket.parts.items()},
+        "h": {name: _pack_histogram(value) for name, value in bucket.histograms.items()},
+    }
+    return {key: value for key, value in document.items() if value}
+
+
+def _short(value: float, digits: int = 7) -> float:
+    if value == int(value) and abs(value) < 1e15:
+        return int(value)
+    return float(f"{value:.{digits}g}")
+
+
+def _pack_histogram(value: Histogram) -> list[Any]:
+    """Bounds without the infinite one, [bucket, count, bucket, count…] of those that hold any, sum."""
+    filled: list[float] = []
+    before = 0.0
+    for index, count in enumerate(value.counts):
+        if count > before:
+            filled += [index, _short(count - before, 12)]
+        before = count
+    return [[_short(bound, 9) for bound in value.bounds[:-1]], filled, _short(value.total, 12)]
+
+
+def _unpack_histogram(value: Sequence[Any]) -> Histogram:
+    bounds = (*(float(bound) for bound in value[0]), math.inf)
+    counts = [0.0] * len(bounds)
+    filled = value[1]
+    for place in range(0, len(filled), 2):
+        counts[filled[place]] = float(filled[place + 1])
+    total = 0.0
+    for index, count in enumerate(counts):
+        total += count
+        counts[index] = total
+    return Histogram(bounds, tuple(counts), float(value[2]))
