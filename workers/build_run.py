@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import InflightError
 from apps.diagnosis.domain.rules import diagnose
-from apps.engines import attempts, paths
+from apps.engines import attempts, learning, paths
 from apps.engines.attempts import Artefact, Claim, Failure
 from apps.engines.domain.build_spec import BuildSpec
 from apps.engines.selectors import estimated_bytes
@@ -89,6 +89,7 @@ class Attempt:
             output = LogFile(self.folder / "log.txt")
             artefact = self._work(output, watch)
             self._write(watch, lambda: attempts.finish_build(self.build, self.number, artefact, self.worker))
+            learning.record_build(self.build)
         except _Ended as ended:
             self._write_end(watch, ended)
         except OSError as error:

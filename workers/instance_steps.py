@@ -20,7 +20,7 @@ from apps.core.transitions import amend, transition
 from apps.serving import reconcile as rows_side
 from apps.serving import states
 from apps.serving.models import Instance
-from workers import failures
+from workers import failures, load_measures
 from workers.instance_looks import Looks
 from workers.instance_spec import server_identity, server_ports, server_spec
 from workers.runtimes import spawn
@@ -215,7 +215,7 @@ class Stepper:
             return False
         if answer[0] is not None:
             return self._fail(row, answer[0])
-        return transition(
+        serving = transition(
             row,
             states.SERVING,
             actor=ACTOR,
@@ -223,6 +223,9 @@ class Stepper:
             attempt=row.attempt,
             serving_since=clock.now(),
         )
+        if serving:
+            load_measures.measure(row)
+        return serving
 
     def _serving(self, row: Instance) -> bool:
         if not self._alive(row):

@@ -142,3 +142,57 @@ class Build(StatusModel):
 
     def __str__(self) -> str:
         return f"#{self.number} {self.spec.get('checkpoint', '')} {self.spec.get('quantization', '')}".strip()
+
+
+class MemoryMeasurement(models.Model):
+    """One figure that was predicted and then measured, in bytes (for kv_tokens: tokens).
+
+    `predicted` and its range are what the plan says with what was known then; `formula_bytes` is the uncalibrated
+    formula, of which `measured / formula_bytes` calibrates later plans. `source` says where `measured` was read: the
+    engine's log, /proc, or files; never the planner. `subject` is "build:<number>" or the uid of the serving
+    instance, `gpu_kind` the product name of its slot, `version` the engine's runtime.
+    """
+
+    kind = "memorymeasurement"
+
+    class Event(models.TextChoices):
+        """What was going on."""
+
+        BUILD = "build", _("build")
+        LOAD = "load", _("load")
+
+    event = models.CharField(_("event"), max_length=10, choices=Event.choices)
+    engine = models.ForeignKey(Engine, on_delete=models.CASCADE, related_name="measurements")
+    build = models.ForeignKey(
+        Build, null=True, blank=True, on_delete=models.CASCADE, related_name="measurements"
+    )
+    subject = models.CharField(_("subject"), max_length=60, db_index=True)
+    attempt = models.PositiveIntegerField(_("attempt"), default=0)
+    term = models.CharField(_("term"), max_length=20)
+    predicted = models.BigIntegerField(_("predicted"), null=True, blank=True)
+    predicted_low = models.BigIntegerField(_("low end"), null=True, blank=True)
+    predicted_high = models.BigIntegerField(_("high end"), null=True, blank=True)
+    formula_bytes = models.BigIntegerField(_("by the formula alone"), null=True, blank=True)
+    measured = models.BigIntegerField(_("measured"))
+    source = models.CharField(_("measured by"), max_length=20)
+    version = models.CharField(_("runtime version"), max_length=60, blank=True)
+    gpu_kind = models.CharField(_("GPU kind"), max_length=120, blank=True)
+    created_at = models.DateTimeField(_("measured at"), auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at", "term"]
+        constraints = [
+            models.UniqueConstraint(fields=["subject", "attempt", "term"], name="one_measurement_per_term")
+        ]
+        indexes = [models.Index(fields=["term", "gpu_kind", "version", "-created_at"])]
+        verbose_name = _("memory measurement")
+
+    def __str__(self) -> str:
+        return f"{self.event} {self.term}: {self.measured}"
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured; None where nothing was predicted or measured."""
+        if self.predicted is None or not self.measured:
+            return None
+        return (self.predicted - self.measured) / self.measured
