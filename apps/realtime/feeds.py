@@ -172,10 +172,11 @@ class SamplesFeed(Feed):
                 self._missed = False
                 await self._send_missed()
             await self._wake.wait()
-            await asyncio.sleep(FLUSH_SECONDS)
             await self.consumer.outbox.room()
             self._wake.clear()
             self._send_fresh()
+            # The first sample after a pause goes out at once; what comes meanwhile goes out together.
+            await asyncio.sleep(FLUSH_SECONDS)
 
     async def _send_missed(self) -> None:
         samples = await pool.run(self._history, self.topic.key, self._since)
