@@ -15,8 +15,9 @@ from apps.engines import sweep as engines_sweep
 from apps.fleet import services as fleet
 from apps.fleet import sweep as fleet_sweep
 from apps.registry import sweep as registry_sweep
+from apps.registry.hub.policy import DEADLINE_SECONDS
 from apps.serving import sweep as serving_sweep
-from workers import build_run
+from workers import build_run, fetch_run, fetch_sweep
 from workers.reconcile import reconcile_node
 
 log = logging.getLogger(__name__)
@@ -24,12 +25,24 @@ log = logging.getLogger(__name__)
 # process alone, and PDEATHSIG its children.
 SOFT_SECONDS = 25 * 3600
 HARD_SECONDS = SOFT_SECONDS + 300
+FETCH_SECONDS = 2 * int(DEADLINE_SECONDS)
 
 
 @shared_task(name="workers.run_build", acks_late=False, soft_time_limit=SOFT_SECONDS, time_limit=HARD_SECONDS)
 def run_build(build_id: int) -> None:
     """Claim a queued build and run it."""
     build_run.run_build(build_id, f"gpu worker {settings.INFLIGHT_NODE_ID}")
+
+
+@shared_task(
+    name="workers.fetch_checkpoint",
+    acks_late=False,
+    soft_time_limit=FETCH_SECONDS,
+    time_limit=FETCH_SECONDS + 300,
+)
+def fetch_checkpoint(checkpoint_id: int) -> None:
+    """Claim a waiting checkpoint and fetch it."""
+    fetch_run.run_fetch(checkpoint_id, f"load worker {settings.INFLIGHT_NODE_ID}")
 
 
 @shared_task(name="workers.sweep")
@@ -52,6 +65,7 @@ def reconcile() -> None:
 
 def _sweeps() -> list[tuple[str, Callable[[], object]]]:
     return [
+        ("fetches", fetch_sweep.reap),
         ("registry", registry_sweep.sweep),
         ("fleet", fleet_sweep.sweep),
         ("engines", engines_sweep.sweep),

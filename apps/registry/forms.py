@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import (
-    UnfoldAdminPasswordInput,
+    UnfoldAdminPasswordWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextInputWidget,
     UnfoldBooleanSwitchWidget,
@@ -141,7 +141,7 @@ class HubAccessForm(ServiceForm):
     token = forms.CharField(
         label=_("New token"),
         required=False,
-        widget=UnfoldAdminPasswordInput,
+        widget=UnfoldAdminPasswordWidget,
         help_text=_("For gated and private repositories. Kept encrypted and never shown; empty: as it is."),
     )
     remove_token = forms.BooleanField(

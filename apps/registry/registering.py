@@ -71,7 +71,7 @@ def change_source(actor: audit.Actor, checkpoint: Checkpoint, source: object) ->
 
 
 def inspect_again(actor: audit.Actor, checkpoint: Checkpoint) -> Checkpoint:
-    """Read the headers again, after a file was replaced or came back; what was fetched and is gone is fetched anew."""
+    """Read the headers again, after a file was replaced or came back; what was fetched and is gone is fetched."""
     require(actor, Action.CONFIGURE)
     located: Located | None
     if checkpoint.folder and Path(checkpoint.folder).is_dir():

@@ -55,6 +55,7 @@ def programs(plan: Plan) -> list[Program]:
     for slot in plan.slots:
         name = f"gpu{slot}"
         found.append(_worker(plan, f"worker-{name}", name, f"node.{node}.{name}", f"builds on slot {slot}"))
+    found.append(_worker(plan, "worker-load", "load", f"node.{node}.load", "checkpoints from hubs and archives"))
     schedule = str(plan.home.run / "beat-schedule")
     beat = (python, *CELERY, "beat", "-s", schedule, "--pidfile=", "-l", "INFO")
     found.append(Program("beat", beat, "periodic sweeps"))

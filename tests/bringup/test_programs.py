@@ -58,6 +58,7 @@ def test_redis_starts_first_and_the_rest_is_started_when_it_answers(tmp_path: Pa
         "web",
         "worker-ctl",
         "worker-gpu0",
+        "worker-load",
         "beat",
         "telemetry",
     ]
@@ -70,7 +71,7 @@ def test_external_redis_is_not_started(tmp_path: Path) -> None:
 def test_one_worker_for_each_slot_on_a_queue_that_its_settings_declare(tmp_path: Path) -> None:
     found = programs.programs(plan(tmp_path, slots=(0, 3)))
     queues = [program.argv[program.argv.index("-Q") + 1] for program in found if "-Q" in program.argv]
-    assert queues == ["node.n-abc234.ctl", "node.n-abc234.gpu0", "node.n-abc234.gpu3"]
+    assert queues == ["node.n-abc234.ctl", "node.n-abc234.gpu0", "node.n-abc234.gpu3", "node.n-abc234.load"]
     assert set(queues) <= set(node_queues("n-abc234"))
 
 

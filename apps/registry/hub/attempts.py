@@ -178,7 +178,7 @@ def requeue_fetch(row: Checkpoint, attempt: int, failure: Failure, worker: str, 
         return end_cancelled_fetch(row, attempt, worker)
     delay = failure.retry_after
     if delay is None:
-        delay = min(RETRY_LONGEST_SECONDS, RETRY_FIRST_SECONDS * 2 ** max(0, retries - 1)) if retries else 0.0
+        delay = min(RETRY_LONGEST_SECONDS, RETRY_FIRST_SECONDS * 2 ** max(0, retries - 1))
     with transaction.atomic():
         done = transition(
             row,
