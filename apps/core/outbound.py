@@ -14,6 +14,7 @@ and never follow redirects unchecked.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
 import socket
@@ -114,7 +115,7 @@ class GuardedResolver(AbstractResolver):
             if address_allowed(host, item["host"], port, self._allow, public=self._public)
         ]
         if not fitting:
-            raise OSError(f"{host} resolves to addresses that are not allowed")
+            raise OSError(errno.EACCES, "the name leads to addresses that are not allowed")
         return fitting
 
     async def close(self) -> None:

@@ -239,7 +239,7 @@ class Recent:
 
 _PAGES = {"deployment": "serving:deployment", "checkpoint": "registry:checkpoint"}
 # Steps that the parts of the system take by themselves many times in one piece of work.
-_QUIET = ("instance.", "turn.", "node.", "conversation.", "revision.")
+_QUIET = ("instance.", "turn.", "node.", "conversation.", "revision.", "notification.")
 
 
 def changes() -> list[Recent]:

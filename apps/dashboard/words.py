@@ -6,14 +6,17 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 STATES: dict[str, Promise] = {
+    "acknowledged": _("acknowledged"),
     "active": _("active"),
     "cancelled": _("cancelled"),
     "degraded": _("degraded"),
     "deleted": _("deleted"),
+    "delivered": _("delivered"),
     "done": _("done"),
     "downloading": _("downloading"),
     "draining": _("draining"),
     "failed": _("failed"),
+    "firing": _("firing"),
     "gone": _("gone"),
     "inspecting": _("inspecting"),
     "interrupted": _("interrupted"),
@@ -28,6 +31,7 @@ STATES: dict[str, Promise] = {
     "ready": _("ready"),
     "refused": _("refused"),
     "registered": _("waiting"),
+    "resolved": _("resolved"),
     "running": _("running"),
     "serving": _("serving"),
     "skipped": _("skipped"),
@@ -45,6 +49,8 @@ STATES: dict[str, Promise] = {
 }
 
 KINDS: dict[str, Promise] = {
+    "alert": _("alert"),
+    "alertrule": _("alert rule"),
     "apitoken": _("API token"),
     "batchingprofile": _("batching profile"),
     "build": _("build"),
@@ -55,7 +61,10 @@ KINDS: dict[str, Promise] = {
     "engine": _("engine"),
     "instance": _("instance"),
     "node": _("node"),
+    "notification": _("notification"),
+    "notificationchannel": _("notification channel"),
     "revision": _("revision"),
+    "silence": _("silence"),
     "turn": _("turn"),
     "user": _("account"),
 }
@@ -67,11 +76,14 @@ VERBS: dict[str, Promise] = {
     "changed": _("changed"),
     "created": _("created"),
     "deployed": _("deployed"),
+    "ended": _("ended"),
     "inspect": _("inspected again"),
     "registered": _("registered"),
     "restart": _("restart asked for"),
     "reused": _("reused an engine"),
     "rolled_back": _("rolled back"),
+    "tested": _("tested"),
+    "unacknowledged": _("taken back"),
 }
 
 

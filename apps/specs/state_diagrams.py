@@ -8,6 +8,7 @@ from apps.engines.states import BUILD, ENGINE
 from apps.fleet.states import NODE
 from apps.registry.states import CHECKPOINT
 from apps.serving.states import DEPLOYMENT, INSTANCE, REVISION
+from apps.telemetry.alerts.states import ALERT, NOTIFICATION
 
 MACHINES: tuple[StateMachine, ...] = (
     CHECKPOINT,
@@ -18,12 +19,15 @@ MACHINES: tuple[StateMachine, ...] = (
     REVISION,
     INSTANCE,
     TURN,
+    ALERT,
+    NOTIFICATION,
 )
 HEAD = """# States
 
 Written by `manage.py export_states` from each app's `states.py`; a test compares the two. Beside an arrow stands who
 makes the move: `web` a service that a person's action calls, `ctl` the node's control worker, `gpu` a GPU worker,
-`sweep` the periodic sweep. Every move is one conditional UPDATE of `apps/core/transitions.py`, with an audit row.
+`sweep` the periodic sweep, `telemetry` the telemetry process. Every move is one conditional UPDATE of
+`apps/core/transitions.py`, with an audit row.
 """
 
 

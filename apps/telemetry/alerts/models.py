@@ -73,6 +73,7 @@ class AlertRule(models.Model):
         DEPLOYMENT = "deployment", _("each deployment")
         INSTANCE = "instance", _("each server")
         NODE = "node", _("each node")
+        GPU = "gpu", _("each GPU")
         FLEET = "fleet", _("everything together")
 
     name = models.CharField(_("name"), max_length=63, unique=True, validators=[validate_name])

@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=63, unique=True, validators=[django.core.validators.RegexValidator('^[a-z0-9][a-z0-9._-]{0,62}$', 'Use lower-case letters, digits, dots, dashes and underscores; begin with a letter or digit; at most 63.')], verbose_name='name')),
                 ('summary', models.CharField(max_length=200, verbose_name='summary')),
                 ('remedy', models.TextField(blank=True, max_length=2000, verbose_name='what to do')),
-                ('target', models.CharField(choices=[('deployment', 'each deployment'), ('instance', 'each server'), ('node', 'each node'), ('fleet', 'everything together')], default='deployment', max_length=12, verbose_name='about')),
+                ('target', models.CharField(choices=[('deployment', 'each deployment'), ('instance', 'each server'), ('node', 'each node'), ('gpu', 'each GPU'), ('fleet', 'everything together')], default='deployment', max_length=12, verbose_name='about')),
                 ('selector', models.CharField(default='*', max_length=200, verbose_name='names')),
                 ('severity', models.CharField(choices=[('info', 'info'), ('warning', 'warning'), ('critical', 'critical')], default='warning', max_length=10, verbose_name='severity')),
                 ('condition', models.JSONField(verbose_name='condition')),

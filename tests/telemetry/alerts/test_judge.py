@@ -233,7 +233,7 @@ def test_a_condition_that_cannot_be_is_refused_at_its_field(value: Any, where: s
 
 def test_a_kind_that_does_not_fit_its_target_is_refused() -> None:
     with pytest.raises(InvalidInput, match="cannot be asked of a node"):
-        conditions.parse({"kind": "threshold", "key": "kv_use", "value": 1}, "node")
+        conditions.parse({"kind": "burn_rate", "indicator": "errors"}, "node")
 
 
 def test_both_spellings_are_read_and_written() -> None:

@@ -1,4 +1,4 @@
-"""`manage.py prepare`: database, static files and first account in one process."""
+"""`manage.py prepare`: database, static files, first account and alert rules in one process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Command(BaseCommand):
             )
         if collect_static():
             self.stdout.write(_("Static files collected."))
-        call_command("ensure_admin", stdout=self.stdout, verbosity=options["verbosity"])
+        for command in ("ensure_admin", "ensure_alert_rules"):
+            call_command(command, stdout=self.stdout, verbosity=options["verbosity"])
         if options["slots_file"]:
             slots = StringIO()
             call_command("list_worker_slots", stdout=slots)

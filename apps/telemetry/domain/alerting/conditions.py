@@ -24,8 +24,8 @@ from apps.telemetry.domain.vocabulary import BY_NAME
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 # What an alert is about: one alert for each object of this kind that the rule's selector names.
-Target = Literal["fleet", "deployment", "instance", "node"]
-TARGETS: tuple[Target, ...] = ("fleet", "deployment", "instance", "node")
+Target = Literal["fleet", "deployment", "instance", "node", "gpu"]
+TARGETS: tuple[Target, ...] = ("fleet", "deployment", "instance", "node", "gpu")
 Statistic = Literal["mean", "median", "max", "min", "last"]
 HOUR, DAY = 3600, 86_400
 
@@ -192,8 +192,8 @@ _adapter: TypeAdapter[Any] = TypeAdapter(Condition)
 
 # Which objects each kind can be asked about.
 _FITTING: dict[str, tuple[Target, ...]] = {
-    "threshold": ("fleet", "deployment", "instance"),
-    "change": ("fleet", "deployment", "instance"),
+    "threshold": TARGETS,
+    "change": TARGETS,
     "absence": ("fleet", "deployment", "instance"),
     "events": ("deployment",),
     "state": ("deployment", "instance", "node"),
