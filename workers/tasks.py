@@ -17,6 +17,7 @@ from apps.fleet import sweep as fleet_sweep
 from apps.registry import sweep as registry_sweep
 from apps.registry.hub.policy import DEADLINE_SECONDS
 from apps.serving import sweep as serving_sweep
+from apps.telemetry import sweep as telemetry_sweep
 from workers import build_run, fetch_run, fetch_sweep
 from workers.reconcile import reconcile_node
 
@@ -70,6 +71,7 @@ def _sweeps() -> list[tuple[str, Callable[[], object]]]:
         ("fleet", fleet_sweep.sweep),
         ("engines", engines_sweep.sweep),
         ("serving", serving_sweep.sweep),
+        ("telemetry", telemetry_sweep.sweep),
     ]
 
 
