@@ -59,12 +59,15 @@ def change(values: Sequence[float | None]) -> float | None:
     return means[1] / means[0] - 1 if means[0] else None
 
 
-def path(values: Sequence[float | None]) -> str:
-    """SVG path in a box of 100 by 24; a missing value lifts the pen. The base line is zero."""
+def path(values: Sequence[float | None], top: float | None = None) -> str:
+    """SVG path in a box of 100 by 24; a missing value lifts the pen. The base line is zero.
+
+    `top` is the value at the upper edge, so that several lines share a scale; None: the highest value.
+    """
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    top = max(known) or 1.0
+    top = top or max(known) or 1.0
     step = _WIDTH / max(len(values) - 1, 1)
     parts, down = [], False
     for index, value in enumerate(values):

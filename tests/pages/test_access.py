@@ -43,6 +43,7 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "serving:edit": (DEMO, OPERATORS),
     "serving:log": (ABC, EVERYBODY),
     "metrics:metrics": ((), EVERYBODY),
+    "metrics:data": ((), EVERYBODY),
     "fleet:fleet": ((), EVERYBODY),
     "chat:playground": ((), OPERATORS),
 }

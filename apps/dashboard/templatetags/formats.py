@@ -73,6 +73,12 @@ def price(value: Decimal | None) -> str:
 
 
 @register.filter
+def unlocalised(value: float) -> str:
+    """A number for a script: whole, with a point whatever the language."""
+    return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+@register.filter
 def as_json(value: Any) -> str:
     """Indented JSON, for manifests and rendered files."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str, sort_keys=True)

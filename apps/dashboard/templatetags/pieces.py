@@ -44,14 +44,16 @@ def shape(tone: str) -> SafeString:
 
 
 @register.simple_tag
-def sparkline(values: Iterable[float | None], inline: bool = False, label: str = "") -> SafeString:
-    """A line without axes; gaps stay gaps. `label` says in words what it shows."""
+def sparkline(
+    values: Iterable[float | None], inline: bool = False, label: str = "", top: float | None = None
+) -> SafeString:
+    """A line without axes; gaps stay gaps. `label` says in words what it shows, `top` sets its scale."""
     return format_html(
         '<svg class="spark{}" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" aria-label="{}">'
         '<path d="{}"/></svg>',
         " spark-inline" if inline else "",
         label,
-        sparklines.path(list(values)),
+        sparklines.path(list(values), top),
     )
 
 

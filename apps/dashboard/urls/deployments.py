@@ -13,6 +13,7 @@ urlpatterns = [
     path("-/new/", views.new, name="new"),
     path("-/preview/", views.preview, name="preview"),
     path("<str:name>/", one.live, name="deployment"),
+    path("<str:name>/live.json", one.live_data, name="live_data"),
     path("<str:name>/instances/", one.instances, name="instances"),
     path("<str:name>/configuration/", one.configuration, name="configuration"),
     path("<str:name>/access/", one.access, name="access"),

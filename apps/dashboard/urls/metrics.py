@@ -9,4 +9,5 @@ from apps.dashboard.views import metrics as views
 app_name = "metrics"
 urlpatterns = [
     path("", views.metrics, name="metrics"),
+    path("data.json", views.data, name="data"),
 ]

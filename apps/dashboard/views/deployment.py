@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import time
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
@@ -14,7 +15,9 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action
 from apps.core.exceptions import NotFound
-from apps.dashboard import charts, logs, samples
+from apps.dashboard import logs
+from apps.dashboard.charts import deployment as deployment_charts
+from apps.dashboard.charts import ranges
 from apps.dashboard.pages import page
 from apps.engines import selectors as engine_selectors
 from apps.serving import preview, revisions, selectors
@@ -23,7 +26,6 @@ from apps.serving.serialize import instance_dict
 
 REVISIONS_SHOWN = 50
 GONE_SHOWN = 20
-LIVE_RANGES = ("5m", "15m", "60m")
 
 
 def _tabs(row: Deployment, current: str) -> list[dict[str, Any]]:
@@ -78,23 +80,21 @@ def _changed(row: Deployment, target: Revision | None) -> bool:
 
 @page(Action.VIEW)
 def live(request: HttpRequest, name: str) -> HttpResponse:
-    """Golden signals of the last minutes."""
+    """The four golden signals, batching, hardware and cost over a range of the URL."""
     row = selectors.deployment(name)
-    range_name = request.GET.get("range", charts.DEFAULT_RANGE)
-    if range_name not in LIVE_RANGES:
-        range_name = charts.DEFAULT_RANGE
-    found = samples.of(row.pk, charts.RANGES[range_name][0])
-    gpu = samples.on_gpu(row)
-    topic = f"metrics:{row.pk}"
+    now = time.time()
     context = {
         **_context(row, "deployment"),
-        "charts": [
-            charts.card([panel], found, topic=topic, range_name=range_name)
-            for panel in charts.live_panels(gpu)
-        ],
-        "ranges": [{"name": key, "current": key == range_name} for key in LIVE_RANGES],
+        **deployment_charts.context(row, ranges.parse(request.GET, now), now),
     }
     return render(request, "pages/deployment_live.html", context)
+
+
+@page(Action.VIEW)
+def live_data(request: HttpRequest, name: str) -> HttpResponse:
+    """The same as JSON: a zoomed range in finer steps, and what live samples do not carry."""
+    row = selectors.deployment(name)
+    return JsonResponse(deployment_charts.data(row, ranges.parse(request.GET, time.time())))
 
 
 @page(Action.VIEW)

@@ -16,8 +16,9 @@ from apps.chat.models import Conversation
 from apps.chat.params import SamplingParams
 from apps.chat.serialize import turn_dict
 from apps.core.exceptions import InvalidInput
-from apps.dashboard import charts, lists, pages, samples
+from apps.dashboard import lists, pages, samples
 from apps.dashboard.access import person
+from apps.dashboard.charts import cards, panels
 from apps.dashboard.pages import action, page
 from apps.serving.models import Deployment
 from apps.serving.selectors import deployment as deployment_named
@@ -69,7 +70,7 @@ def conversation(request: HttpRequest, pk: int) -> HttpResponse:
     row = selectors.conversation(person(request), pk)
     turns = selectors.turns(row)
     target = row.deployment
-    found = samples.of(target.pk, charts.RANGES[charts.CONVERSATION_RANGE][0])
+    found = samples.of(target.pk, cards.CONVERSATION_SECONDS)
     context = {
         "title": row.title or _("New conversation"),
         "here": "playground",
@@ -80,11 +81,10 @@ def conversation(request: HttpRequest, pk: int) -> HttpResponse:
         "mine": row.owner_id == person(request).pk,
         "params": _params(row),
         "stop_words": "\n".join(row.params.get("stop_words", [])),
-        "chart": charts.card(
-            charts.playground_panels(samples.on_gpu(target)),
+        "chart": cards.conversation_card(
+            panels.playground_panels(samples.on_gpu(target)),
             found,
             topic=f"metrics:{target.pk}",
-            range_name=charts.CONVERSATION_RANGE,
             name="chart-playground",
         ),
         "state": {"conversation": row.pk, "turns": [turn_dict(turn) for turn in turns]},

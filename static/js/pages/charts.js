@@ -1,3 +1,5 @@
-import { LiveChart } from "../pieces/charts.js";
+import { ChartPage, startBar } from "../charts/page.js";
 
-for (const card of document.querySelectorAll("[data-chart]")) new LiveChart(card);
+const page = new ChartPage(JSON.parse(document.getElementById("charts-page").textContent));
+const bar = document.querySelector("[data-charts-bar]");
+if (bar) startBar(bar, page);

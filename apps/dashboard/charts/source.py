@@ -1,0 +1,69 @@
+"""Where charts get their figures: telemetry's curves and distributions over any range."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import cast
+
+from apps.dashboard.charts import frames
+from apps.dashboard.charts.distributions import COLUMNS, Distribution
+from apps.dashboard.charts.frames import Frame
+from apps.dashboard.charts.ranges import MAX_POINTS, TimeRange
+from apps.telemetry import history
+from apps.telemetry.history import Scope
+
+FLEET = Scope("fleet")
+# Figures of single seconds reach back 15 minutes: a range of just that length must not miss them by the time that
+# passes between the request and the query.
+MARGIN = 2.0
+
+
+def frame(scope: Scope, chosen: TimeRange, keys: Sequence[str]) -> Frame:
+    """Figures of one object over a range, in at most about MAX_POINTS complete steps."""
+    return between(scope, chosen.since, chosen.until, keys)
+
+
+def between(scope: Scope, since: float, until: float, keys: Sequence[str]) -> Frame:
+    """The same between two epoch seconds."""
+    found = history.series(scope, since + MARGIN, until, MAX_POINTS, keys)
+    step = found.step_seconds
+    # The browser makes the step that is not over yet out of live samples.
+    end = math.floor(until / step) * step if until > time.time() - step else until
+    middle = step / 2 if step > 1 else 0.0
+    points = [
+        {**point, "at": point["at"] + middle}
+        for point in found.points
+        if point["at"] is not None and point["at"] + (step if step > 1 else 0.0) <= end
+    ]
+    return frames.of_points(points, keys, step, end, found.source)
+
+
+def compared(scope: Scope, chosen: TimeRange, keys: Sequence[str]) -> Frame | None:
+    """The earlier period that a range is compared with, moved onto it; None where there is none.
+
+    It reaches on beyond the range's end as far as figures are there, because a live range moves on over it.
+    """
+    if not chosen.offset:
+        return None
+    since = chosen.since - chosen.offset
+    until = min(chosen.until, since + 1.5 * chosen.seconds) if chosen.live else since + chosen.seconds
+    return frames.shifted(between(scope, since, until, keys), chosen.offset)
+
+
+def distribution(scope: Scope, name: str, chosen: TimeRange) -> Distribution:
+    """Observations of one histogram over a range, in at most about COLUMNS columns; empty where none are kept."""
+    kind = cast("history.Distribution", name)
+    found = history.distribution(scope, kind, chosen.since + MARGIN, chosen.until, COLUMNS)
+    bounds = [math.inf if bound is None else bound for bound in found.bounds]
+    middle = found.step_seconds / 2
+    times: list[float] = []
+    counts: list[Sequence[float] | None] = []
+    for at, column in zip(found.times, found.counts, strict=True):
+        if times and at + middle - times[-1] > found.step_seconds * frames.GAP_STEPS:
+            times.append(times[-1] + found.step_seconds)
+            counts.append(None)
+        times.append(at + middle)
+        counts.append(column)
+    return Distribution(times, bounds, counts)
