@@ -28,6 +28,8 @@ ANOTHER = "Do not use this archive; pack the files anew, or get it from somebody
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 # Bit 0 of a ZIP entry's general purpose flag (APPNOTE 4.4.4).
 ENCRYPTED = 0x1
+# What the readers raise for an archive that is cut off, of another kind, or packed in a way that they do not know.
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +57,15 @@ class Entry:
 
 
 def entries(archive: BinaryIO) -> Iterator[Entry]:
-    """Entries in the order of the archive. Raises StepFailed at the first that is hostile or damaged."""
+    """Entries in the order of the archive. Raises StepFailed at the first hostile one, DAMAGE where it is broken."""
     magic = archive.read(4)
     archive.seek(0)
-    try:
-        if magic[:2] == b"PK":
-            yield from _zip(archive)
-        elif magic[:2] == b"\x1f\x8b":
-            yield from _tar(archive, "r|gz")
-        else:
-            yield from _tar(archive, "r|")
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise StepFailed(
-            "archive_damaged",
-            f"The archive cannot be read: {error}.",
-            "Pack it as .tar, .tar.gz or .zip, and see that all of it was copied.",
-        ) from error
+    if magic[:2] == b"PK":
+        yield from _zip(archive)
+    elif magic[:2] == b"\x1f\x8b":
+        yield from _tar(archive, "r|gz")
+    else:
+        yield from _tar(archive, "r|")
 
 
 def _tar(archive: BinaryIO, mode: str) -> Iterator[Entry]:
@@ -120,6 +115,17 @@ def safe_path(name: str) -> PurePosixPath:
 
 def unpack(archive: BinaryIO, packed_bytes: int, into: Path, bounds: Bounds, meter: Meter) -> int:
     """Write all files below `into`, which is new and empty; returns bytes written. Raises StepFailed."""
+    try:
+        return _unpack(archive, packed_bytes, into, bounds, meter)
+    except DAMAGE as error:
+        raise StepFailed(
+            "archive_damaged",
+            f"The archive cannot be read: {error}.",
+            "Pack it as .tar, .tar.gz or .zip, and see that all of it was copied.",
+        ) from error
+
+
+def _unpack(archive: BinaryIO, packed_bytes: int, into: Path, bounds: Bounds, meter: Meter) -> int:
     most, written, read_before = bounds.of(packed_bytes), 0, 0
     for number, entry in enumerate(entries(archive), start=1):
         if number > bounds.entries:
@@ -185,7 +191,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (plan["memory_bytes"], plan["memory_bytes"]))
     source = Path(plan["archive"])
     size = source.stat().st_size
-    meter = Meter(2 * size)
+    with Meter(2 * size) as meter:
+        _work(plan, source, size, meter)
+
+
+def _work(plan: dict[str, Any], source: Path, size: int, meter: Meter) -> None:
     sha256 = _hash(source, meter)
     place = archive_folder(Path(plan["checkpoints"]), sha256)
     facts = {"folder": str(place), "sha256": sha256, "size_bytes": size}

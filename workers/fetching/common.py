@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,21 +32,35 @@ def read_plan(about: str | None) -> dict[str, Any]:
 
 
 class Meter:
-    """Bytes that are here, of a total; sent a few times a second. Threads share it."""
+    """Bytes that are here, of a total. Threads share it; inside `with` what changed is sent a few times a second."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._done, self._sent_at = max(1, total), 0, 0.0
-        self._lock = threading.Lock()
+        self._total, self._done, self._sent = max(1, total), 0, -1
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._teller = threading.Thread(target=self._tell, name="meter", daemon=True)
+
+    def __enter__(self) -> Meter:
+        self._teller.start()
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self._ended.set()
+        self._teller.join()
 
     def add(self, count: int) -> None:
         """Count bytes as here; a negative count takes them back."""
         with self._lock:
             self._done += count
-            now = time.monotonic()
-            if now - self._sent_at < EVERY_SECONDS and self._done < self._total:
-                return
-            self._sent_at = now
-            send("progress", done=self._done, total=self._total, unit="bytes")
+
+    def _tell(self) -> None:
+        # A thread of its own, so that a line that stands still leaves the last figure told, not the one before.
+        ended = False
+        while not ended:
+            ended = self._ended.wait(EVERY_SECONDS)
+            done = self._done
+            if done != self._sent:
+                self._sent = done
+                send("progress", done=done, total=self._total, unit="bytes")
 
 
 @contextmanager

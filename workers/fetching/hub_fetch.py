@@ -226,7 +226,7 @@ def main() -> None:
     with alone(partial):
         fetch = Fetch(hub, plan["commit"], partial, files)
         require_room(partial, fetch.missing(), plan["margin_bytes"])
-        with explained(hub):
+        with explained(hub), fetch.meter:
             fetch.run(plan["parallel"])
         publish(partial, place, {key: plan[key] for key in ("repo", "commit", "endpoint", "chosen")})
     say(f"Published {place}")

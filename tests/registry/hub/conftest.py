@@ -17,7 +17,20 @@ from apps.registry.services import save_hub_access
 from tests.registry.hub.double import Hub, Repo, serve
 from tests.support.llama import write_llama
 
-CONFIG = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}).encode()
+CONFIG = json.dumps(
+    {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 64,
+        "max_position_embeddings": 512,
+        "torch_dtype": "float16",
+    }
+).encode()
 
 
 @pytest.fixture
@@ -69,15 +82,23 @@ def gguf_bytes(tmp_path: Path) -> bytes:
     return write_llama(tmp_path / "double" / "m.gguf", tokenizer__chat_template="{{ x }}").read_bytes()
 
 
+def safetensors(tensor: str, size: int) -> bytes:
+    """A file of weights with one tensor, of exactly `size` bytes."""
+    rows = (size - 512) // 2
+    header = json.dumps({tensor: {"dtype": "F16", "shape": [rows], "data_offsets": [0, 2 * rows]}}).encode()
+    padded = header.ljust(size - 8 - 2 * rows)
+    data = (bytes(range(256)) * (2 * rows // 256 + 1))[: 2 * rows]
+    return len(padded).to_bytes(8, "little") + padded + data
+
+
 def safetensors_repo(megabytes: int = 3, **more: bytes) -> Repo:
     """A repository in transformers' form with two files of weights."""
-    block = bytes(range(256)) * 4096
     return Repo(
         {
             "config.json": CONFIG,
             "tokenizer.json": b'{"version": "1.0"}',
-            "model-00001-of-00002.safetensors": block * megabytes,
-            "model-00002-of-00002.safetensors": block[::-1],
+            "model-00001-of-00002.safetensors": safetensors("a", megabytes * 1024 * 1024),
+            "model-00002-of-00002.safetensors": safetensors("b", 1024 * 1024),
             "README.md": b"# A model\n",
             "modeling_custom.py": b"raise SystemExit\n",
             **more,
