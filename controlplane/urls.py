@@ -15,6 +15,7 @@ urlpatterns = [
     path("playground/", include("apps.dashboard.urls.playground")),
     path("metrics/", include("apps.dashboard.urls.metrics")),
     path("fleet/", include("apps.dashboard.urls.fleet")),
+    path("gateway/", include("apps.dashboard.urls.gateway")),
     path("admin/", admin.site.urls),
     path("api/v1/", api.urls()),
 ]

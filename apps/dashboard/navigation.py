@@ -39,6 +39,7 @@ PLACES = (
     Place("playground", _("Playground"), "playground", "chat:playground", "p", Action.CHAT, first=True),
     Place("metrics", _("Metrics"), "metrics", "metrics:metrics", "m", Action.VIEW),
     Place("fleet", _("Fleet"), "fleet", "fleet:fleet", "f", Action.VIEW),
+    Place("gateway", _("Gateway"), "gateway", "gateway:keys", "k", Action.VIEW),
     Place("settings", _("Settings"), "settings", "admin:index", "s", Action.CONFIGURE),
 )
 

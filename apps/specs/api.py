@@ -15,6 +15,7 @@ from apps.chat.api import router as chat_router
 from apps.core.exceptions import NotFound
 from apps.engines.api import router as engines_router
 from apps.fleet.api import router as fleet_router
+from apps.gateway.api import router as gateway_router
 from apps.registry.api import router as registry_router
 from apps.serving.api import router as serving_router
 from apps.specs.errors import InflightAPI, error_body, install
@@ -44,6 +45,7 @@ for router in (
     fleet_router,
     telemetry_router,
     chat_router,
+    gateway_router,
     specs_router,
     accounts_router,
 ):

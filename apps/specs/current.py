@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Model
+from pydantic.alias_generators import to_camel
 
 from apps.engines.models import BuildProfile
+from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.registry.models import Checkpoint
 from apps.serving.models import BatchingProfile, Deployment
 from apps.specs.documents import (
@@ -15,10 +17,12 @@ from apps.specs.documents import (
     BuildProfileSpec,
     CheckpointSpec,
     DeploymentSpec,
+    ExternalDeploymentSpec,
+    GatewayRouteSpec,
     as_spec_dict,
 )
 
-NamedRow = Checkpoint | BuildProfile | BatchingProfile | Deployment
+NamedRow = Checkpoint | BuildProfile | BatchingProfile | Deployment | ExternalDeployment | GatewayRoute
 
 
 def rows_of(kind: str) -> dict[str, Any]:
@@ -28,6 +32,8 @@ def rows_of(kind: str) -> dict[str, Any]:
         "BuildProfile": BuildProfile.objects.select_related("checkpoint"),
         "BatchingProfile": BatchingProfile.objects.all(),
         "Deployment": Deployment.objects.select_related("build_profile", "batching"),
+        "ExternalDeployment": ExternalDeployment.objects.all(),
+        "GatewayRoute": GatewayRoute.objects.all(),
     }
     return {row.name: row for row in querysets[kind].order_by("name")}
 
@@ -49,6 +55,8 @@ def _spec(row: Model) -> AnySpec:
                 "options": row.options,
             }
         )
+    if isinstance(row, ExternalDeployment | GatewayRoute):
+        return _gateway_spec(row)
     if isinstance(row, BatchingProfile):
         names = BatchingProfileSpec.model_fields
         return BatchingProfileSpec.model_validate(
@@ -64,3 +72,13 @@ def _spec(row: Model) -> AnySpec:
             "desired": row.desired,
         }
     )
+
+
+def _gateway_spec(row: ExternalDeployment | GatewayRoute) -> AnySpec:
+    model = ExternalDeploymentSpec if isinstance(row, ExternalDeployment) else GatewayRouteSpec
+    values = {str(info.alias): getattr(row, name) for name, info in model.model_fields.items()}
+    if isinstance(row, GatewayRoute):
+        values["targets"] = [
+            {to_camel(name): value for name, value in target.items()} for target in row.targets
+        ]
+    return model.model_validate(values)

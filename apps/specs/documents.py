@@ -8,12 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 from pydantic.alias_generators import to_camel
 
 from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import NAME_PATTERN
 from apps.engines.shapes import BuildProfileFields
+from apps.gateway.shapes import ExternalFields, RouteFields, Target
 from apps.registry.shapes import CheckpointFields
 from apps.serving.models import Deployment
 from apps.serving.shapes import BatchingProfileFields, DeploymentFields
@@ -50,13 +58,46 @@ class DeploymentSpec(DeploymentFields):
     desired: Deployment.Desired = Field(Deployment.Desired.RUNNING, strict=False)
 
 
-AnySpec = CheckpointSpec | BuildProfileSpec | BatchingProfileSpec | DeploymentSpec
+class ExternalDeploymentSpec(ExternalFields):
+    """`spec` of an ExternalDeployment; its secret is never in a document."""
+
+    model_config = _CAMEL
+
+
+class TargetSpec(Target):
+    """One target of a GatewayRoute."""
+
+    model_config = _CAMEL
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
+class GatewayRouteSpec(RouteFields):
+    """`spec` of a GatewayRoute."""
+
+    model_config = _CAMEL
+
+    targets: list[TargetSpec] = Field(default_factory=list, max_length=32)  # type: ignore[assignment]
+
+
+AnySpec = (
+    CheckpointSpec
+    | BuildProfileSpec
+    | BatchingProfileSpec
+    | DeploymentSpec
+    | ExternalDeploymentSpec
+    | GatewayRouteSpec
+)
 # In the order in which they depend on each other.
 KINDS: dict[str, type[AnySpec]] = {
     "Checkpoint": CheckpointSpec,
     "BuildProfile": BuildProfileSpec,
     "BatchingProfile": BatchingProfileSpec,
     "Deployment": DeploymentSpec,
+    "ExternalDeployment": ExternalDeploymentSpec,
+    "GatewayRoute": GatewayRouteSpec,
 }
 
 

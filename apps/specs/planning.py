@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import Finding, InflightError
 from apps.engines.domain.build_spec import check_spec
+from apps.gateway import upstream_urls
 from apps.registry.domain.sources import locate
 from apps.registry.selectors import allowed_roots, archive_roots, checkpoints_folder
 from apps.registry.services import check_name
@@ -24,6 +25,8 @@ from apps.specs.documents import (
     CheckpointSpec,
     DeploymentSpec,
     Document,
+    ExternalDeploymentSpec,
+    GatewayRouteSpec,
     refused,
 )
 
@@ -104,9 +107,22 @@ def make_plan(documents: list[Document], look_at_files: bool = True) -> Plan:
         raise refused(findings)
     order = list(KINDS)
     planned: list[PlannedObject] = []
-    for document in sorted(documents, key=lambda item: order.index(item.kind)):
+    depths = _fallback_depths(documents)
+    for document in sorted(documents, key=lambda item: (order.index(item.kind), depths.get(item.name, 0))):
         planned.append(_planned(document, existing[document.kind].get(document.name), planned))
     return Plan(tuple(planned))
+
+
+def _fallback_depths(documents: list[Document]) -> dict[str, int]:
+    """How many routes of the documents stand behind each route: those are saved first."""
+    given = {item.name: item.spec.fallback for item in documents if isinstance(item.spec, GatewayRouteSpec)}
+    depths = {}
+    for name in given:
+        at, depth = given[name], 0
+        while at in given and depth <= len(given):
+            at, depth = given[at], depth + 1
+        depths[name] = depth
+    return depths
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[FieldChange]:
@@ -175,6 +191,12 @@ def _references(document: Document) -> Iterator[tuple[str, str, str]]:
     if isinstance(spec, DeploymentSpec):
         yield "spec.build", "BuildProfile", spec.build
         yield "spec.batching", "BatchingProfile", spec.batching
+    if isinstance(spec, GatewayRouteSpec):
+        for index, target in enumerate(spec.targets):
+            if target.deployment:
+                yield f"spec.targets.{index}.deployment", "Deployment", target.deployment
+            if target.external:
+                yield f"spec.targets.{index}.external", "ExternalDeployment", target.external
 
 
 def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator[Finding]:
@@ -186,6 +208,8 @@ def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator
         changed = row is None or spec_of(row) != document.spec_as_dict()
         if isinstance(spec, CheckpointSpec) and changed and look_at_files:
             locate(spec.source, checkpoints_folder(), archive_roots() if spec.source.archive else allowed_roots())
+        if isinstance(spec, ExternalDeploymentSpec) and changed:
+            upstream_urls.check(spec.base_url, field="baseUrl")
     except InflightError as error:
         path = error.field if error.field.startswith("metadata") else f"spec.{error.field}"
         yield _at(document, Finding(error.code, "error", error.sentence, path, error.remedy))

@@ -15,6 +15,8 @@ from apps.accounts.roles import Action, may, require
 from apps.core.exceptions import InflightError, InvalidInput
 from apps.engines import services as engines
 from apps.engines.models import BuildProfile
+from apps.gateway import services as gateway
+from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.registry import services as registry
 from apps.registry.models import Checkpoint
 from apps.serving import services as serving
@@ -28,6 +30,8 @@ from apps.specs.documents import (
     CheckpointSpec,
     DeploymentSpec,
     Document,
+    ExternalDeploymentSpec,
+    GatewayRouteSpec,
     parse_documents,
 )
 from apps.specs.planning import Plan, PlannedObject, make_plan
@@ -158,6 +162,19 @@ def _save_deployment(actor: Actor, document: Document, row: Deployment | None) -
     serving.save_deployment(actor, _with_name(data, document, row), row)
 
 
+def _save_external_deployment(actor: Actor, document: Document, row: ExternalDeployment | None) -> None:
+    assert isinstance(document.spec, ExternalDeploymentSpec)  # noqa: S101
+    data = document.spec.model_dump(mode="json")
+    gateway.save_external(actor, _with_name(data, document, row), row)
+
+
+def _save_gateway_route(actor: Actor, document: Document, row: GatewayRoute | None) -> None:
+    assert isinstance(document.spec, GatewayRouteSpec)  # noqa: S101
+    data = document.spec.model_dump(mode="json", exclude={"targets"})
+    data["targets"] = [target.as_dict() for target in document.spec.targets]
+    gateway.save_route(actor, _with_name(data, document, row), row)
+
+
 def _with_name(data: dict[str, Any], document: Document, row: object) -> Mapping[str, Any]:
     return data if row is not None else {"name": document.name, **data}
 
@@ -167,6 +184,8 @@ _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "BuildProfile": _save_build_profile,
     "BatchingProfile": _save_batching_profile,
     "Deployment": _save_deployment,
+    "ExternalDeployment": _save_external_deployment,
+    "GatewayRoute": _save_gateway_route,
 }
 
 

@@ -14,7 +14,7 @@ from apps.engines.models import Build
 from apps.fleet.models import Node
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment, Instance
-from tests import objects, people
+from tests import gateway_rows, objects, people
 
 
 @dataclass(slots=True)
@@ -37,6 +37,7 @@ def world(db: None) -> World:
     deployment = objects.deployment("demo", build_profile=profile)
     revision = objects.revision(deployment)
     node = objects.node()
+    gateway_rows.everything()
     return World(checkpoint, build, deployment, objects.instance(revision, "abc123", node=node), node)
 
 

@@ -45,6 +45,20 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "metrics:metrics": ((), EVERYBODY),
     "metrics:data": ((), EVERYBODY),
     "fleet:fleet": ((), EVERYBODY),
+    "gateway:keys": ((), EVERYBODY),
+    "gateway:new_key": ((), OPERATORS),
+    "gateway:preview": ((), EVERYBODY),
+    "gateway:key": ((1,), EVERYBODY),
+    "gateway:edit_key": ((1,), OPERATORS),
+    "gateway:usage": ((), EVERYBODY),
+    "gateway:export": ((), EVERYBODY),
+    "gateway:requests": ((), EVERYBODY),
+    "gateway:request": ((1,), EVERYBODY),
+    "gateway:routes": ((), EVERYBODY),
+    "gateway:new_route": ((), OPERATORS),
+    "gateway:route": (("assistant",), OPERATORS),
+    "gateway:new_external": ((), OPERATORS),
+    "gateway:external": (("elsewhere",), OPERATORS),
     "chat:playground": ((), OPERATORS),
 }
 ACTIONS: dict[str, tuple[object, ...]] = {
@@ -64,6 +78,10 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "fleet:cordon": ("n1",),
     "fleet:uncordon": ("n1",),
     "fleet:price": ("n1", 0),
+    "gateway:revoke_key": (1,),
+    "gateway:cancel": ("r1",),
+    "gateway:delete_route": ("assistant",),
+    "gateway:delete_external": ("elsewhere",),
     "chat:new": (),
 }
 # Addresses with tests of their own: sign-in, health, the palette, and what belongs to one conversation.
@@ -94,7 +112,7 @@ def _page_names() -> set[str]:
     return {
         name
         for name in found
-        if name.split(":")[0] in {"dashboard", "registry", "engines", "serving", "metrics", "fleet", "chat"}
+        if name.split(":")[0] in {"dashboard", "registry", "engines", "serving", "metrics", "fleet", "gateway", "chat"}
     }
 
 

@@ -81,6 +81,19 @@ DOORS: dict[str, Doors] = {
         "(an account is made where its password is set: in the admin)",
         "(an account is made where its password is set: in the admin)",
     ),
+    "gateway.create_key": Doors("gateway:new_key", "create_gateway_key", "gateway_key create"),
+    "gateway.change_key": Doors("gateway:edit_key", "change_gateway_key", "gateway_key change"),
+    "gateway.revoke_key": Doors("gateway:revoke_key", "revoke_gateway_key", "gateway_key revoke"),
+    "gateway.save_route": Doors("gateway:new_route", "create_gateway_route", BY_YAML),
+    "gateway.delete_route": Doors("gateway:delete_route", "delete_gateway_route", "gateway_route delete"),
+    "gateway.save_external": Doors("gateway:new_external", "create_external_deployment", BY_YAML),
+    "gateway.set_external_secret": Doors(
+        "gateway:external", "set_external_secret", "external_deployment secret"
+    ),
+    "gateway.delete_external": Doors(
+        "gateway:delete_external", "delete_external_deployment", "external_deployment delete"
+    ),
+    "gateway.cancel_request": Doors("gateway:cancel", "cancel_gateway_request", "gateway_request cancel"),
     "specs.plan": Doors("(what would change is shown by each form's preview)", "plan_specs", "plan"),
     "specs.apply": Doors("(each form saves one object)", "apply_specs", "apply"),
     "specs.export": Doors("(pages show the objects themselves)", "export_specs", "export"),
@@ -206,6 +219,8 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
         "change_build_profile",
         "change_batching_profile",
         "change_deployment",
+        "change_gateway_route",
+        "change_external_deployment",
         "uncordon_node",
     }
     assert changing - twins == {doors.api for doors in DOORS.values() if not doors.api.startswith("(")} - {
