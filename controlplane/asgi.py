@@ -13,13 +13,24 @@ django_application = get_asgi_application()
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
+from django.conf import settings
 
+from apps.core.body_limit import BodyLimit
 from apps.realtime.isolation import OwnThread
 from controlplane.routing import websocket_urlpatterns
 
+# Forms and documents are small; archives of weights come through these two addresses only. A form is a little larger
+# than the file in it.
+BODY_BYTES, FORM_BYTES = 64_000_000, 1_000_000
+UPLOADS = ("/checkpoints/-/new/", "/api/v1/checkpoint-archives")
+
 application = ProtocolTypeRouter(
     {
-        "http": django_application,
+        "http": BodyLimit(
+            django_application,
+            BODY_BYTES,
+            dict.fromkeys(UPLOADS, settings.INFLIGHT_UPLOAD_BYTES + FORM_BYTES),
+        ),
         # Session and person of a socket are read on its own thread too, not on the one that all would share.
         "websocket": OwnThread(
             AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))

@@ -136,13 +136,13 @@ def _builds() -> Iterable[Attention]:
 
 
 def _checkpoints() -> Iterable[Attention]:
-    bad = (checkpoint_states.REFUSED, checkpoint_states.MISSING)
+    bad = (checkpoint_states.REFUSED, checkpoint_states.MISSING, checkpoint_states.FAILED)
     for row in Checkpoint.objects.filter(state__in=bad).order_by("-state_since")[:ATTENTION_SHOWN]:
         url = reverse("registry:checkpoint", args=[row.name])
-        again = reverse("registry:inspect", args=[row.name])
-        yield _item(
-            row, _("Checkpoint %(name)s") % {"name": row.name}, url, _("Inspect again"), again, post=True
-        )
+        again = "retry" if row.is_fetched else "inspect"
+        button = _("Try again") if row.is_fetched else _("Inspect again")
+        address = reverse(f"registry:{again}", args=[row.name])
+        yield _item(row, _("Checkpoint %(name)s") % {"name": row.name}, url, button, address, post=True)
 
 
 def deployments() -> QuerySet[Deployment]:

@@ -1,4 +1,4 @@
-"""Work that is going on now: builds, and deployments on their way up or down."""
+"""Work that is going on now: builds, checkpoints that are fetched, deployments on their way up or down."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from django.utils.translation import gettext as _
 from apps.core.states import Tone
 from apps.engines.models import Build
 from apps.engines.states import BUILD
+from apps.registry.models import Checkpoint
+from apps.registry.states import CHECKPOINT, HELD
 from apps.serving.models import Deployment
 from apps.serving.states import DEPLOYMENT
 
@@ -33,12 +35,17 @@ class Work:
 
 
 def running() -> list[Work]:
-    """Running work, builds first, at most SHOWN of each. Two queries."""
+    """Running work, builds first, at most SHOWN of each. Three queries."""
     builds = (
         Build.objects.filter(state__in=BUILD.active).select_related("checkpoint").order_by("number")[:SHOWN]
     )
     moving = Deployment.objects.filter(state__in=DEPLOYMENT.active).order_by("state_since")[:SHOWN]
-    return [*map(_build, builds), *map(_deployment, moving)]
+    fetched = Checkpoint.objects.filter(state__in=CHECKPOINT.active).order_by("state_since")
+    return [
+        *map(_build, builds),
+        *map(_checkpoint, fetched.defer("chat_template", "facts")[:SHOWN]),
+        *map(_deployment, moving),
+    ]
 
 
 def current_stage(build: Build) -> str:
@@ -58,6 +65,20 @@ def _build(build: Build) -> Work:
         progress=build.progress if build.state == "running" else None,
         eta_seconds=build.eta_seconds,
         since=build.state_since,
+    )
+
+
+def _checkpoint(checkpoint: Checkpoint) -> Work:
+    return Work(
+        key=f"checkpoint-{checkpoint.pk}",
+        title=_("Checkpoint %(name)s") % {"name": checkpoint.name},
+        url=reverse("registry:checkpoint", args=[checkpoint.name]),
+        state=checkpoint.state,
+        tone=checkpoint.machine.tones[checkpoint.state],
+        stage=checkpoint.sentence,
+        progress=checkpoint.progress if checkpoint.state in HELD else None,
+        eta_seconds=checkpoint.eta_seconds,
+        since=checkpoint.state_since,
     )
 
 

@@ -1,3 +1,5 @@
+import contextlib
+
 from django.apps import AppConfig
 
 
@@ -8,7 +10,10 @@ class RegistryConfig(AppConfig):
     verbose_name = "Checkpoints"
 
     def ready(self) -> None:
-        """Register the live topic."""
-        from apps.registry import topics
+        """Register the live topic; make the folder in which uploads arrive."""
+        from apps.registry import selectors, topics
 
         topics.register()
+        # A command that only reads may run where nothing can be written.
+        with contextlib.suppress(OSError):
+            selectors.uploads_folder().mkdir(parents=True, exist_ok=True)

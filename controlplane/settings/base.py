@@ -28,6 +28,8 @@ INFLIGHT_SERVING_PYTHONHOME = env.text("INFLIGHT_SERVING_PYTHONHOME")
 INFLIGHT_CHECKPOINT_ROOTS = env.words("INFLIGHT_CHECKPOINT_ROOTS", [])
 # The largest archive that may be uploaded through the page or the API, bytes.
 INFLIGHT_UPLOAD_BYTES = env.integer("INFLIGHT_UPLOAD_BYTES", 4_000_000_000)
+# Where they come to lie while they arrive: on the home's disk, not in /tmp, which is often small. Made at the start.
+FILE_UPLOAD_TEMP_DIR = str(INFLIGHT_HOME / "uploads")
 # Names, addresses and networks outside the public internet that webhooks and upstreams may reach (core/outbound.py).
 INFLIGHT_OUTBOUND_ALLOW = env.words("INFLIGHT_OUTBOUND_ALLOW", [])
 # The gateway (docs/gateway.md): processes that share its port, how tokens come from Triton (auto, http, grpc),

@@ -56,8 +56,9 @@ def home() -> Iterator[Path]:
     def clean() -> None:
         for path in [*(folder / "checkpoints").glob("*--*"), *(folder / "checkpoints").glob(".*")]:
             shutil.rmtree(path, ignore_errors=True)
-        for name in ("fetches", "uploads"):
-            shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.rmtree(folder / "fetches", ignore_errors=True)
+        for path in (folder / "uploads").glob("*"):
+            path.unlink()
 
     clean()
     yield folder

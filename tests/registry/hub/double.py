@@ -152,7 +152,7 @@ class _HubHandler(_Handler):
         found = listing or file
         if listing and self.hub.stumbles:
             status, headers = self.hub.stumbles.pop(0)
-            return self.answer(status, **headers)
+            return self.answer(status, b"", **headers)
         if found is None or not self._may(found[1]):
             return None if found else self.answer(404)
         repo = self.hub.repos[found[1]]

@@ -280,7 +280,7 @@ def test_the_disk_is_looked_at_first(
 def test_a_file_name_that_leads_out_is_refused(
     mirror: Hub, fetch: Callable[..., Checkpoint], home: Path
 ) -> None:
-    mirror.repos["acme/tiny"] = safetensors_repo(**{"../../evil.json": b"{}"})
+    mirror.repos["acme/tiny"] = safetensors_repo(3, **{"../../evil.json": b"{}"})
     mirror.repos["acme/tiny"].files["x/../../evil.gguf"] = b"GGUF"
     row = fetch(files=["../../evil.json", "model*"])
     assert (row.state, row.reason) == (states.REFUSED, "hub_unsafe_name")
