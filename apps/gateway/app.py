@@ -17,6 +17,7 @@ import contextlib
 import ipaddress
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote
@@ -50,10 +51,11 @@ GETS = frozenset({"/v1/models", "/healthz", "/readyz", "/metrics"})
 
 
 class Gateway:
-    """The application. `parts` are made at start-up, in the server's event loop."""
+    """The application. Its parts are made by `make` at start-up, in the server's event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], Parts] = build) -> None:
         self.parts: Parts | None = None
+        self._make = make
         self._background: list[asyncio.Task[Any]] = []
         self._ready_thread = ThreadPoolExecutor(1, "gateway-ready")
         self._ready: tuple[float, dict[str, str]] = (0.0, {})
@@ -147,7 +149,7 @@ class Gateway:
 
     async def start(self) -> Parts:
         """Make the parts, load the table, begin what runs beside the calls."""
-        self.parts = parts = build()
+        self.parts = parts = self._make()
         await parts.holder.start()
         parts.recorder.start()
         for work in (

@@ -20,7 +20,7 @@ from apps.gateway.access.admission import Grant
 from apps.gateway.access.refusals import Refused
 from apps.gateway.domain.facts import KeyFacts, Priority, RequestRecord, Route, Upstream
 from apps.gateway.errors import ApiError
-from apps.gateway.http import ClientGone, Exchange, Headers, too_slow
+from apps.gateway.http import ABORT, ClientGone, Exchange, Headers, too_slow
 from apps.gateway.running import RunningRequest
 from apps.gateway.wire.answers import DONE
 from apps.gateway.wiring import Parts
@@ -38,8 +38,6 @@ BODY_SECONDS = 30.0
 STALL_SECONDS = 30.0
 FIRST_TOKEN_SECONDS = 120.0
 IDLE_SECONDS = 60.0
-# Where the server leaves how to cut a connection.
-ABORT = "inflight.abort"
 
 Endpoint = Literal["chat", "completions", "tokenize"]
 Phase = Literal["reading", "waiting", "started", "generating"]

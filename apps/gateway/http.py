@@ -19,6 +19,8 @@ SINGLE = frozenset({b"authorization", b"content-type", b"content-length", b"host
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
 # Where the server (server.py) leaves the time of the first byte of a request, or of its connection.
 BEGAN = "inflight.began"
+# ... and how to cut the connection.
+ABORT = "inflight.abort"
 
 
 class ClientGone(Exception):

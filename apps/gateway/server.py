@@ -22,8 +22,7 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from apps.gateway.call import ABORT
-from apps.gateway.http import BEGAN
+from apps.gateway.http import ABORT, BEGAN
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8001

@@ -66,13 +66,13 @@ class Parts:
                 self.admission.capacity_changed(route.name)
 
 
-def build() -> Parts:
+def build(holder: TableHolder | None = None, recorder: Recorder | None = None) -> Parts:
     """The parts as the settings say. Call it in the event loop that will run them."""
     processes = settings.INFLIGHT_GATEWAY_PROCESSES
     own, foreign = Pool(), Pool(allowed=_allowed)
     balancer = Balancer(divide_by=processes, prefixes=settings.INFLIGHT_GATEWAY_PREFIX_AFFINITY)
     triton = TritonUpstreams(own, settings.INFLIGHT_GATEWAY_TRANSPORT)
-    holder = TableHolder()
+    holder = holder or TableHolder()
 
     def capacity(name: str) -> int | None:
         route = holder.table.routes.get(name)
@@ -91,7 +91,7 @@ def build() -> Parts:
     parts = Parts(
         holder=holder,
         admission=admission,
-        recorder=Recorder(body_days),
+        recorder=recorder or Recorder(body_days),
         registry=registry,
         balancer=balancer,
         triton=triton,

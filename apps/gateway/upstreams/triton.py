@@ -94,7 +94,7 @@ class TritonUpstreams:
         """
         interface = await self.interface(upstream)
         try:
-            asked, rules = _stops_here(request, interface)
+            asked, rules = _fitted(request, interface)
             body = tensors(asked, interface)
         except UnsupportedParameter as error:
             raise StreamFailed(unsupported(error)) from error
@@ -297,12 +297,18 @@ def _explain(status: int, said: bytes) -> StreamError:
     return triton_errors.explain(CODES.get(status, "INTERNAL"), text)
 
 
-def _stops_here(
+def _fitted(
     request: GenerationRequest, interface: ModelInterface
 ) -> tuple[GenerationRequest, StreamRules | None]:
-    """Where a model has no input for stop strings, the text is ended here and its stream closed."""
-    if not request.params.stop or "stop_words" in interface.inputs:
-        return request, None
-    rules = StreamRules(stop=request.params.stop)
-    params = dataclasses.replace(request.params, stop=())
+    """What a model has no input for but what can be had without one.
+
+    Stop strings end the text here and close its stream. A temperature of 1 is how a model draws by itself.
+    """
+    params, rules = request.params, None
+    if params.stop and "stop_words" not in interface.inputs:
+        rules = StreamRules(stop=params.stop)
+        params = dataclasses.replace(params, stop=())
+    others = (params.top_k, params.top_p, params.seed)
+    if params.temperature == 1.0 and others == (None, None, None) and "temperature" not in interface.inputs:
+        params = dataclasses.replace(params, temperature=None)
     return GenerationRequest(request.prompt, params, request.request_id), rules
