@@ -24,6 +24,11 @@ RECORDS = (
     "fleet_gpu",
     "fleet_gpulease",
     "core_auditentry",
+    "gateway_gatewaykey",
+    "gateway_gatewayroute",
+    "gateway_externaldeployment",
+    "gateway_usagehour",
+    "gateway_requestlog",
 )
 PEOPLE = ("auth_user", "auth_group", "accounts_apitoken", "registry_hubaccess")
 
