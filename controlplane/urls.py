@@ -14,6 +14,7 @@ urlpatterns = [
     path("deployments/", include("apps.dashboard.urls.deployments")),
     path("playground/", include("apps.dashboard.urls.playground")),
     path("metrics/", include("apps.dashboard.urls.metrics")),
+    path("metrics/alerts/", include("apps.dashboard.urls.alerts")),
     path("fleet/", include("apps.dashboard.urls.fleet")),
     path("gateway/", include("apps.dashboard.urls.gateway")),
     path("admin/", admin.site.urls),

@@ -11,6 +11,7 @@ from apps.accounts.roles import Action, roles_of
 from apps.dashboard import health, navigation, work
 from apps.dashboard.access import actions_of
 from apps.dashboard.icons import SHAPES
+from apps.telemetry.alerts import selectors as alerts
 
 # A refresh of live regions asks for the main column alone.
 PART_HEADER = "X-Part"
@@ -34,4 +35,5 @@ def frame(request: HttpRequest) -> dict[str, Any]:
             lambda: work.running() if Action.VIEW in actions_of(request) else []
         ),
         "live_problem": SimpleLazyObject(health.live_problem),
+        "bell": SimpleLazyObject(alerts.raised),
     }

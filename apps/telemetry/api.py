@@ -12,8 +12,10 @@ from apps.accounts.rest import REFUSALS, actor_of
 from apps.accounts.roles import Action, require
 from apps.serving import selectors as serving
 from apps.telemetry import selectors
+from apps.telemetry.alerts.api import router as alerts_router
 
 router = Router(tags=["metrics"])
+router.add_router("", alerts_router)
 
 
 class Metrics(Schema):

@@ -15,6 +15,7 @@ from apps.fleet.models import Node
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment, Instance
 from tests import gateway_rows, objects, people
+from tests.pages import alert_rows
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ def world(db: None) -> World:
     deployment = objects.deployment("demo", build_profile=profile)
     revision = objects.revision(deployment)
     node = objects.node()
+    alert_rows.one_of_each()
     gateway_rows.everything()
     return World(checkpoint, build, deployment, objects.instance(revision, "abc123", node=node), node)
 

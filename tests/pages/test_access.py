@@ -44,6 +44,18 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "serving:log": (ABC, EVERYBODY),
     "metrics:metrics": ((), EVERYBODY),
     "metrics:data": ((), EVERYBODY),
+    "alerts:alerts": ((), EVERYBODY),
+    "alerts:alert": ((1,), EVERYBODY),
+    "alerts:bell": ((), EVERYBODY),
+    "alerts:history": ((), EVERYBODY),
+    "alerts:rules": ((), EVERYBODY),
+    "alerts:new_rule": ((), OPERATORS),
+    "alerts:preview": ((), OPERATORS),
+    "alerts:rule": (("kv-full",), OPERATORS),
+    "alerts:silences": ((), EVERYBODY),
+    "alerts:channels": ((), EVERYBODY),
+    "alerts:channel": (("ops",), OPERATORS),
+    "alerts:notifications": ((), EVERYBODY),
     "fleet:fleet": ((), EVERYBODY),
     "gateway:keys": ((), EVERYBODY),
     "gateway:new_key": ((), OPERATORS),
@@ -75,6 +87,13 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "serving:delete": DEMO,
     "serving:roll_back": ("demo", 1),
     "serving:restart": ABC,
+    "alerts:acknowledge": (1,),
+    "alerts:unacknowledge": (1,),
+    "alerts:end_silence": (1,),
+    "alerts:switch_rule": ("kv-full",),
+    "alerts:delete_rule": ("kv-full",),
+    "alerts:test_channel": ("ops",),
+    "alerts:delete_channel": ("ops",),
     "fleet:cordon": ("n1",),
     "fleet:uncordon": ("n1",),
     "fleet:price": ("n1", 0),
@@ -112,7 +131,7 @@ def _page_names() -> set[str]:
     return {
         name
         for name in found
-        if name.split(":")[0] in {"dashboard", "registry", "engines", "serving", "metrics", "fleet", "gateway", "chat"}
+        if name.split(":")[0] in {"dashboard", "registry", "engines", "serving", "metrics", "alerts", "fleet", "gateway", "chat"}
     }
 
 

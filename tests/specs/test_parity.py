@@ -94,6 +94,17 @@ DOORS: dict[str, Doors] = {
         "gateway:delete_external", "delete_external_deployment", "external_deployment delete"
     ),
     "gateway.cancel_request": Doors("gateway:cancel", "cancel_gateway_request", "gateway_request cancel"),
+    "telemetry.save_alert_rule": Doors("alerts:new_rule", "create_alert_rule", "alert_rule enable"),
+    "telemetry.delete_alert_rule": Doors("alerts:delete_rule", "delete_alert_rule", "alert_rule delete"),
+    "telemetry.acknowledge": Doors("alerts:acknowledge", "acknowledge_alert", "alert ack"),
+    "telemetry.unacknowledge": Doors("alerts:unacknowledge", "unacknowledge_alert", "alert unack"),
+    "telemetry.create_silence": Doors("alerts:silences", "create_silence", "silence create"),
+    "telemetry.end_silence": Doors("alerts:end_silence", "end_silence", "silence end"),
+    "telemetry.save_channel": Doors("alerts:channels", "create_channel", "notification_channel create"),
+    "telemetry.delete_channel": Doors(
+        "alerts:delete_channel", "delete_channel", "notification_channel delete"
+    ),
+    "telemetry.test_channel": Doors("alerts:test_channel", "test_channel", "notification_channel test"),
     "specs.plan": Doors("(what would change is shown by each form's preview)", "plan_specs", "plan"),
     "specs.apply": Doors("(each form saves one object)", "apply_specs", "apply"),
     "specs.export": Doors("(pages show the objects themselves)", "export_specs", "export"),
@@ -134,6 +145,7 @@ INTERNAL: dict[str, str] = {
     "fleet.renew_lease": "workers",
     "fleet.saw_node": "heartbeat thread of the control worker",
     "fleet.take_lease": "workers",
+    "telemetry.install_shipped_rules": "manage.py ensure_alert_rules, which prepare runs",
     "serving.start_waiting": "the signal of a finished build, and the sweep",
 }
 
@@ -221,6 +233,8 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
         "change_deployment",
         "change_gateway_route",
         "change_external_deployment",
+        "change_alert_rule",
+        "change_channel",
         "uncordon_node",
     }
     assert changing - twins == {doors.api for doors in DOORS.values() if not doors.api.startswith("(")} - {
@@ -235,4 +249,4 @@ def test_every_command_on_objects_is_in_the_table() -> None:
         command = load_command_class(app, name) if app == "apps.specs" else None
         if isinstance(command, ObjectCommand):
             verbs = {f"{name} {verb.name}" for verb in command.verbs}
-            assert verbs - listed <= {f"{name} list", "node uncordon", "hub_access show"}
+            assert verbs - listed <= {f"{name} list", "alert_rule disable", "node uncordon", "hub_access show"}
