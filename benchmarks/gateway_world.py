@@ -135,7 +135,7 @@ def _environment(home: Path) -> dict[str, str]:
         "INFLIGHT_NODE_ID": "n-bench",
         "INFLIGHT_REDIS_URL": f"unix://{home / 'redis.sock'}",
         "INFLIGHT_REDIS_SERVER": redis or shutil.which("redis-server") or "redis-server",
-        "INFLIGHT_OUTBOUND_ALLOW": "127.0.0.1",
+        "INFLIGHT_UPSTREAM_ALLOW": "127.0.0.1",
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
         "DATABASE_URL": "",
     }

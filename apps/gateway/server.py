@@ -14,6 +14,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -164,6 +165,9 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     from django.conf import settings
 
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn ends its streams at these and then raises them again, which would look like a crash.
+        signal.signal(number, lambda *_: None)
     server = Server(config())
     with listen(port, shared=settings.INFLIGHT_GATEWAY_PROCESSES > 1) as listening:
         server.run(sockets=[listening])

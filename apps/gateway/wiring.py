@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from apps.core.outbound import address_allowed
 from apps.gateway.access.admission import Admission
 from apps.gateway.domain.facts import Table
 from apps.gateway.metrics import GatewayMetrics
 from apps.gateway.routing.balancer import Balancer
 from apps.gateway.running import Registry
 from apps.gateway.tracing import Tracing
+from apps.gateway.upstream_urls import address_fits
 from apps.gateway.upstreams.http_client import Pool
 from apps.gateway.upstreams.openai import OpenAIUpstreams
 from apps.gateway.upstreams.triton import TritonUpstreams
@@ -69,7 +69,7 @@ class Parts:
 def build(holder: TableHolder | None = None, recorder: Recorder | None = None) -> Parts:
     """The parts as the settings say. Call it in the event loop that will run them."""
     processes = settings.INFLIGHT_GATEWAY_PROCESSES
-    own, foreign = Pool(), Pool(allowed=_allowed)
+    own, foreign = Pool(), Pool(allowed=address_fits)
     balancer = Balancer(divide_by=processes, prefixes=settings.INFLIGHT_GATEWAY_PREFIX_AFFINITY)
     triton = TritonUpstreams(own, settings.INFLIGHT_GATEWAY_TRANSPORT)
     holder = holder or TableHolder()
@@ -110,7 +110,3 @@ def build(holder: TableHolder | None = None, recorder: Recorder | None = None) -
 
     holder.on_change(changed)
     return parts
-
-
-def _allowed(host: str, address: str, port: int) -> bool:
-    return address_allowed(host, address, port, settings.INFLIGHT_OUTBOUND_ALLOW)

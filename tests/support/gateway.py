@@ -33,7 +33,7 @@ class GatewayProcess:
     """A running gateway."""
 
     def __init__(self, environ: Mapping[str, str], log: Any = None) -> None:
-        self.port = free_port()
+        self.port = int(environ.get("INFLIGHT_GATEWAY_PORT") or free_port())
         self.process = subprocess.Popen(
             [sys.executable, "-m", "apps.gateway.server", "--port", str(self.port)],
             cwd=ROOT,
@@ -88,12 +88,25 @@ class GatewayProcess:
 @contextmanager
 def gateway(server: RedisServer, **more: str) -> Iterator[GatewayProcess]:
     """A gateway over the test's database and Redis for the length of a block."""
-    running = GatewayProcess(environment(server, INFLIGHT_OUTBOUND_ALLOW="127.0.0.1", **more))
+    running = GatewayProcess(environment(server, INFLIGHT_UPSTREAM_ALLOW="127.0.0.1", **more))
     try:
         yield running
     finally:
         if running.process.poll() is None:
             running.kill()
+
+
+@contextmanager
+def double_process() -> Iterator[int]:
+    """The OpenAI-style double in a process of its own; its port."""
+    argv = [sys.executable, "-m", "tests.support.openai_double", "--chunks", "5", "--gap-ms", "5"]
+    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait(timeout=20)
 
 
 def external(port: int, name: str = "double", **columns: Any) -> ExternalDeployment:

@@ -10,4 +10,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def _loopback(settings: Any) -> None:
     """Upstreams of these tests are on this host."""
-    settings.INFLIGHT_OUTBOUND_ALLOW = ["127.0.0.1"]
+    settings.INFLIGHT_UPSTREAM_ALLOW = ["127.0.0.1"]

@@ -1,6 +1,7 @@
 """A token pump: `max_tokens` responses, one every `interval_us` (default 20 ms), on a schedule that nothing shifts.
 
-It needs no weights, so it puts a known, steady rate on whatever relays it. One thread sends everything.
+It needs no weights, so it puts a known, steady rate on whatever relays it. One thread sends everything. It never asks
+whether its callers are gone: that costs more than a token.
 """
 
 import heapq
@@ -48,9 +49,6 @@ class TritonPythonModel:
                     self._changed.wait(wait)
                     continue
                 heapq.heappop(self._due)
-            if sender.is_cancelled():
-                sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-                continue
             last = index + 1 >= tokens
             text = pb.Tensor("text_output", np.array([[f" tok{index}".encode()]], dtype=object))
             final = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0
