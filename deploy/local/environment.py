@@ -10,6 +10,7 @@ environment does not set, so `.venv/bin/python manage.py ...` finds a running in
 | INFLIGHT_REDIS_URL | `unix:///.../redis.sock` or `redis://host:port`, no database number |
 | INFLIGHT_REDIS_SERVER | path of a redis-server program (tests start their own with it) |
 | INFLIGHT_WEB_PORT, INFLIGHT_WEB_URL | where the pages are |
+| INFLIGHT_GATEWAY_PORT, INFLIGHT_GATEWAY_URL | where the OpenAI-compatible API is |
 | INFLIGHT_SERVING_PYTHON | Python of the serving environment |
 | INFLIGHT_SERVING_SITE_PACKAGES | its site-packages: PYTHONPATH of models in Triton |
 | INFLIGHT_SERVING_PYTHONHOME | prefix of the Python whose libpython the backend's stub loads |

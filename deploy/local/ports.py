@@ -1,4 +1,4 @@
-"""The port of the pages: the wanted one, or the next that is free."""
+"""The ports of the pages and of the gateway: the wanted ones, or the next that are free."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from deploy.local.errors import Problem
 
 DEFAULT_PORT = 8000
+DEFAULT_GATEWAY_PORT = 8001
 TRIES = 100
 
 
@@ -25,13 +26,22 @@ def is_free(port: int) -> bool:
 
 def wanted(environ: dict[str, str]) -> int:
     """The port asked for: PORT or INFLIGHT_WEB_PORT, else 8000."""
-    for name in ("PORT", "INFLIGHT_WEB_PORT"):
+    return _named(environ, ("PORT", "INFLIGHT_WEB_PORT"), DEFAULT_PORT)
+
+
+def wanted_gateway(environ: dict[str, str]) -> int:
+    """The gateway's port asked for: INFLIGHT_GATEWAY_PORT, else 8001."""
+    return _named(environ, ("INFLIGHT_GATEWAY_PORT",), DEFAULT_GATEWAY_PORT)
+
+
+def _named(environ: dict[str, str], names: tuple[str, ...], default: int) -> int:
+    for name in names:
         given = environ.get(name, "")
         if given:
             if given.isdecimal() and 1 <= int(given) <= 65535:
                 return int(given)
             raise Problem(f"{name}={given} is no port.", "Choose a number from 1024 to 65535.")
-    return DEFAULT_PORT
+    return default
 
 
 def choose(first: int, free: Callable[[int], bool] | None = None) -> int:

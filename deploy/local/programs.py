@@ -38,6 +38,8 @@ class Plan:
     port: int
     slots: tuple[int, ...]
     redis_server: Path | None
+    gateway_port: int = 8001
+    gateway_processes: int = 1
 
 
 def programs(plan: Plan) -> list[Program]:
@@ -51,17 +53,28 @@ def programs(plan: Plan) -> list[Program]:
         *("--ws-ping-interval", "20", "--lifespan", "off", "--no-access-log"),
     )
     found.append(Program("web", (python, *web), "pages, REST, websockets", stop_seconds=15))
+    found += _gateways(plan)
     found.append(_worker(plan, "worker-ctl", "ctl", f"node.{node}.ctl", "control of this node's servers"))
     for slot in plan.slots:
         name = f"gpu{slot}"
         found.append(_worker(plan, f"worker-{name}", name, f"node.{node}.{name}", f"builds on slot {slot}"))
-    found.append(_worker(plan, "worker-load", "load", f"node.{node}.load", "checkpoints from hubs and archives"))
+    found.append(
+        _worker(plan, "worker-load", "load", f"node.{node}.load", "checkpoints from hubs and archives")
+    )
     schedule = str(plan.home.run / "beat-schedule")
     beat = (python, *CELERY, "beat", "-s", schedule, "--pidfile=", "-l", "INFO")
     found.append(Program("beat", beat, "periodic sweeps"))
     telemetry = (python, str(CHECKOUT / "manage.py"), "run_telemetry")
     found.append(Program("telemetry", telemetry, "live samples of servers and devices"))
     return found
+
+
+def _gateways(plan: Plan) -> list[Program]:
+    """The gateway's processes; several share one port, over which the kernel spreads connections."""
+    argv = (str(plan.python), "-m", "apps.gateway.server", "--port", str(plan.gateway_port))
+    names = ["gateway", *(f"gateway-{number}" for number in range(2, plan.gateway_processes + 1))]
+    # Longer than its streams get to end (apps/gateway/server.py).
+    return [Program(name, argv, "OpenAI-compatible API", stop_seconds=30) for name in names]
 
 
 def _worker(plan: Plan, program: str, name: str, queue: str, does: str) -> Program:

@@ -31,6 +31,7 @@ def status(home: Home) -> bool:
         return False
     answers = web_answers(int(known.get("INFLIGHT_WEB_PORT") or 0))
     print(f"Inflight {known.get('INFLIGHT_WEB_URL', '')} ({'answers' if answers else 'does not answer'})")
+    print(f"OpenAI-compatible API {known.get('INFLIGHT_GATEWAY_URL', '')}/v1")
     print(f"home {home.root}, node {known.get('INFLIGHT_NODE_ID', '')}")
     for state in states:
         print(line(state, time.time()))

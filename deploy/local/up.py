@@ -112,7 +112,16 @@ def _bring_up(home: Home, environ: dict[str, str], steps: Steps, wait_for_demo: 
         children = child_environment(home, environ, venv.root)
         prepare(home, venv.python, children, step)
         node_id = environment.read(home.environment)["INFLIGHT_NODE_ID"]
-        plan = Plan(home, venv.python, node_id, port, read_slots(home.run / "slots"), redis)
+        plan = Plan(
+            home,
+            venv.python,
+            node_id,
+            port,
+            read_slots(home.run / "slots"),
+            redis,
+            int(environment.read(home.environment)["INFLIGHT_GATEWAY_PORT"]),
+            gateway_processes(environ),
+        )
     with steps.step("Processes") as step:
         start_processes(plan, children, step)
     lacks = None
@@ -224,6 +233,10 @@ def write_environment(
     port = ports.choose(wanted)
     if port != wanted:
         print(f"      Port {wanted} is taken: the pages will be on {port}.", flush=True)
+    wanted_gateway = ports.wanted_gateway(environ)
+    gateway = ports.choose(wanted_gateway, lambda number: number != port and ports.is_free(number))
+    if gateway != wanted_gateway:
+        print(f"      Port {wanted_gateway} is taken: the API will be on {gateway}.", flush=True)
     node_id = environ.get("INFLIGHT_NODE_ID") or home.node_id()
     values = {
         "INFLIGHT_HOME": str(home.root),
@@ -232,6 +245,8 @@ def write_environment(
         "INFLIGHT_REDIS_SERVER": str(redis or ""),
         "INFLIGHT_WEB_PORT": str(port),
         "INFLIGHT_WEB_URL": environ.get("INFLIGHT_WEB_URL") or f"http://127.0.0.1:{port}",
+        "INFLIGHT_GATEWAY_PORT": str(gateway),
+        "INFLIGHT_GATEWAY_URL": environ.get("INFLIGHT_GATEWAY_URL") or f"http://127.0.0.1:{gateway}",
         **serving.facts(),
     }
     if environ.get("INFLIGHT_TRITON_BIN"):
@@ -240,6 +255,16 @@ def write_environment(
         values["DATABASE_URL"] = environ["DATABASE_URL"]
     environment.write(home.environment, values)
     return port
+
+
+def gateway_processes(environ: dict[str, str]) -> int:
+    """How many processes the gateway has: INFLIGHT_GATEWAY_PROCESSES, else one."""
+    given = environ.get("INFLIGHT_GATEWAY_PROCESSES") or "1"
+    if not given.isdecimal() or not 1 <= int(given) <= 64:
+        raise Problem(
+            f"INFLIGHT_GATEWAY_PROCESSES={given} is no number of processes.", "Choose one from 1 to 64."
+        )
+    return int(given)
 
 
 def read_slots(path: Path) -> tuple[int, ...]:
@@ -327,13 +352,15 @@ def web_answers(port: int) -> bool:
 
 
 def _report(plan: Plan, steps: Steps, lacks: Problem | None) -> Running:
-    url = environment.read(plan.home.environment)["INFLIGHT_WEB_URL"]
+    known = environment.read(plan.home.environment)
+    url = known["INFLIGHT_WEB_URL"]
     kept = plan.home.admin_password
     password = f"; the password is in {kept}" if kept.is_file() else ""
     state = "is ready" if lacks is None else "runs, but the demo is not ready,"
     print(
         f"\nInflight {state} after {duration(steps.elapsed)}: {url}\n"
         f"  sign in as admin{password}\n"
+        f"  OpenAI-compatible API: {known['INFLIGHT_GATEWAY_URL']}/v1 (keys are made in the pages)\n"
         f"  logs are in {plan.home.logs}",
         flush=True,
     )

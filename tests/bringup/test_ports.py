@@ -1,4 +1,4 @@
-"""The port of the pages."""
+"""The ports of the pages and of the gateway."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ def test_wanted_port_comes_from_make_or_the_environment() -> None:
     assert ports.wanted({}) == 8000
     assert ports.wanted({"INFLIGHT_WEB_PORT": "8080"}) == 8080
     assert ports.wanted({"PORT": "9000", "INFLIGHT_WEB_PORT": "8080"}) == 9000
+
+
+def test_wanted_port_of_the_gateway() -> None:
+    assert ports.wanted_gateway({}) == 8001
+    assert ports.wanted_gateway({"INFLIGHT_GATEWAY_PORT": "9001", "PORT": "9000"}) == 9001
 
 
 @pytest.mark.parametrize("value", ["0", "65536", "-1", "eighty", "80.5"])

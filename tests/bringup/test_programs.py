@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def test_redis_starts_first_and_the_rest_is_started_when_it_answers(tmp_path: Pa
     assert [program.name for program in found] == [
         "redis",
         "web",
+        "gateway",
         "worker-ctl",
         "worker-gpu0",
         "worker-load",
@@ -78,6 +80,13 @@ def test_one_worker_for_each_slot_on_a_queue_that_its_settings_declare(tmp_path:
 def test_web_listens_on_loopback_only(tmp_path: Path) -> None:
     web = next(program for program in programs.programs(plan(tmp_path)) if program.name == "web")
     assert web.argv[web.argv.index("--host") + 1] == "127.0.0.1"
+
+
+def test_several_gateways_share_one_port(tmp_path: Path) -> None:
+    wanted = dataclasses.replace(plan(tmp_path), gateway_port=8765, gateway_processes=3)
+    found = [one for one in programs.programs(wanted) if one.name.startswith("gateway")]
+    assert [program.name for program in found] == ["gateway", "gateway-2", "gateway-3"]
+    assert all(program.argv[-2:] == ("--port", "8765") for program in found)
 
 
 @pytest.mark.parametrize("name", ["a ;b", "a #b", "a\nb"])
