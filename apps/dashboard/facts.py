@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 
 from apps.dashboard import formats
 from apps.engines.models import Build, Engine
+from apps.registry.answers import stored_as
 from apps.registry.models import Checkpoint
 
 KeyValue = tuple[Any, ...]
@@ -17,16 +18,16 @@ KeyValue = tuple[Any, ...]
 def checkpoint(row: Checkpoint) -> list[KeyValue]:
     """What the headers of a checkpoint say; what they do not say is left out."""
     found = row.facts
-    heads = _pair(found.get("heads"), found.get("heads_kv"))
+    heads = _pair(found.get("num_attention_heads"), found.get("num_kv_heads"))
     rows: list[KeyValue] = [
         (_("Architecture"), found.get("architecture") or found.get("family")),
         (_("Parameters"), _count(found.get("params"))),
-        (_("Stored as"), found.get("file_type") or found.get("quantization")),
-        (_("Layers"), _plain(found.get("layers"))),
+        (_("Stored as"), stored_as(found)),
+        (_("Layers"), _plain(found.get("num_layers"))),
         (_("Heads, KV heads"), heads),
         (_("Head size"), _plain(found.get("head_dim"))),
         (_("Hidden size"), _plain(found.get("hidden_size"))),
-        (_("Context length"), _unit(found.get("context_length"), _("tokens"))),
+        (_("Context length"), _unit(found.get("max_position_embeddings"), _("tokens"))),
         (_("Vocabulary"), _unit(found.get("vocab_size"), _("tokens"))),
         (_("KV cache per token"), _bytes(found.get("kv_bytes_per_token"))),
         (_("Chat template"), _("yes") if row.chat_template else _("no")),

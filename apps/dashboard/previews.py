@@ -17,7 +17,8 @@ from apps.engines.models import Build, BuildProfile, Engine, Quantization
 from apps.engines.paths import engines_folder
 from apps.engines.states import READY
 from apps.registry import selectors as registry
-from apps.registry.domain.gguf_facts import read_facts
+from apps.registry.answers import stored_as
+from apps.registry.domain.checkpoint_reader import read_checkpoint
 from apps.registry.domain.sources import locate, parse_source
 from apps.registry.models import Checkpoint
 from apps.registry.services import check_name
@@ -52,7 +53,10 @@ def checkpoint(name: str, source: dict[str, Any]) -> CheckpointPreview:
         parsed = parse_source(source)
         roots = registry.archive_roots() if parsed.archive else registry.allowed_roots()
         located = locate(parsed, registry.checkpoints_folder(), roots)
-        found.facts = _header(located.path) if located else [(_("Files"), _("fetched once it is registered"))]
+        if located:
+            _read(found, located.path)
+        else:
+            found.facts = [(_("Files"), _("fetched once it is registered"))]
     except InflightError as error:
         found.findings.append(_finding(error))
     except OSError as error:
@@ -69,23 +73,21 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) and value else []
 
 
-def _header(path: Path) -> list[KeyValue]:
-    if path.is_dir():
-        return [(_("Folder"), str(path))]
-    facts, _header_read = read_facts(path)
+def _read(found: CheckpointPreview, path: Path) -> None:
+    """What the headers say, and what is wrong with them."""
+    read = read_checkpoint(path)
+    facts, reach = read.facts, read.facts.max_position_embeddings
+    found.findings.extend(facts.findings)
     rows: list[KeyValue] = [
-        (_("File"), str(path)),
-        (_("Size"), str(formats.filesize(path.stat().st_size))),
-        (_("Architecture"), facts.architecture),
-        (_("Parameters"), str(formats.count(facts.params))),
-        (_("Stored as"), facts.file_type),
-        (
-            _("Context length"),
-            f"{formats.grouped(facts.context_length)} {_('tokens')}" if facts.context_length else None,
-        ),
-        (_("Chat template"), _("yes") if facts.chat_template else _("no")),
+        (_("Folder") if path.is_dir() else _("File"), str(path)),
+        (_("Size"), str(formats.filesize(read.size_bytes))),
+        (_("Family"), facts.family),
+        (_("Parameters"), str(formats.count(facts.params)) if facts.params else None),
+        (_("Stored as"), stored_as(facts.model_dump())),
+        (_("Context length"), f"{formats.grouped(reach)} {_('tokens')}" if reach else None),
+        (_("Chat template"), _("yes") if read.chat_template else _("no")),
     ]
-    return [row for row in rows if row[1]]
+    found.facts = [row for row in rows if row[1]] if read.size_bytes else []
 
 
 def _finding(error: InflightError) -> Finding:

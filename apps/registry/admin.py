@@ -14,9 +14,9 @@ from django.utils.translation import gettext_lazy as _
 from apps.accounts.object_actions import ObjectAction
 from apps.accounts.roles import Action
 from apps.accounts.service_admin import Preview, PreviewPart, ServiceAdmin
-from apps.core.exceptions import Finding
 from apps.registry import services
-from apps.registry.domain.gguf_facts import read_facts
+from apps.registry.answers import stored_as
+from apps.registry.domain.checkpoint_reader import read_checkpoint
 from apps.registry.domain.sources import locate, parse_source
 from apps.registry.forms import CheckpointForm, HubAccessForm
 from apps.registry.models import Checkpoint, HubAccess
@@ -89,20 +89,18 @@ class CheckpointAdmin(ServiceAdmin):
         located = locate(parse_source(source), checkpoints_folder(), archive_roots())
         if located is None:
             return Preview((PreviewPart(_("Found"), rows=((_("files"), _("fetched once it is saved")),)),))
-        if located.form != "gguf":
-            return Preview((PreviewPart(_("Found"), rows=((_("folder"), located.path),)),))
-        facts, _header = read_facts(located.path)
+        found = read_checkpoint(located.path)
+        facts = found.facts
         rows = (
-            (_("file"), located.path),
-            (_("size"), filesizeformat(located.path.stat().st_size)),
-            (_("architecture"), facts.architecture),
-            (_("parameters"), f"{facts.params:,}".replace(",", "\u202f")),
-            (_("stored as"), facts.file_type),
-            (_("context length (tokens)"), facts.context_length),
-            (_("chat template"), _("yes") if facts.chat_template else _("none")),
+            (_("file") if facts.form == "gguf" else _("folder"), located.path),
+            (_("size"), filesizeformat(found.size_bytes)),
+            (_("family"), facts.family),
+            (_("parameters"), f"{facts.params:,}".replace(",", "\u202f") if facts.params else None),
+            (_("stored as"), stored_as(facts.model_dump())),
+            (_("context length (tokens)"), facts.max_position_embeddings),
+            (_("chat template"), _("yes") if found.chat_template else _("none")),
         )
-        known = tuple(Finding(**item) for item in row.facts.get("findings", []))
-        findings = (PreviewPart(_("Findings"), findings=known),) if known else ()
+        findings = (PreviewPart(_("Findings"), findings=facts.findings),) if facts.findings else ()
         return Preview((PreviewPart(_("Found"), rows=rows), *findings))
 
     def _shown_source(self, row: Checkpoint, form: Any) -> dict[str, Any]:
@@ -128,12 +126,12 @@ class CheckpointAdmin(ServiceAdmin):
     @admin.display(description=_("stored as"))
     def stored_as(self, row: Checkpoint) -> str | None:
         """Weight type of the file."""
-        return cast("str | None", row.facts.get("file_type"))
+        return stored_as(row.facts)
 
     @admin.display(description=_("context length (tokens)"))
     def context_length(self, row: Checkpoint) -> str | None:
         """Longest sequence that the model was trained on."""
-        return cast("str | None", row.facts.get("context_length"))
+        return cast("str | None", row.facts.get("max_position_embeddings"))
 
 
 @admin.register(HubAccess)

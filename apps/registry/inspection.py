@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from django.utils.translation import gettext as _
 
-from apps.core.exceptions import Finding
-from apps.registry.domain.gguf_facts import read_facts
+from apps.core.exceptions import Finding, InvalidInput
+from apps.registry.domain.checkpoint_reader import Found, read_checkpoint
 from apps.registry.domain.sources import Located
 
 # Files up to this size are hashed when they are registered (under a second); of larger ones the header's SHA-256,
@@ -30,9 +31,28 @@ class Inspected:
     chat_template: str
 
 
+class Refusal(InvalidInput):
+    """A checkpoint whose facts are known and that is not to be used; `found` are the columns that it would have."""
+
+    def __init__(self, error: Finding, findings: tuple[Finding, ...], found: Inspected | None) -> None:
+        super().__init__(
+            error.id, error.message, remedy=error.remedy, field=error.where or "source", findings=findings
+        )
+        self.found = found
+
+
 def inspect(located: Located) -> Inspected:
-    """Read the headers. Raises InvalidInput for a file that is not to be used, OSError where it cannot be read."""
-    return _folder(located.path) if located.form == "hf" else _gguf(located.path)
+    """Read the headers. Raises Refusal for a file or folder that is not to be used, OSError where it is gone."""
+    before = identity_of(located.path)
+    found = read_checkpoint(located.path)
+    columns = (
+        _hugging_face(found, located.path) if found.facts.form == "hf" else _gguf(found, before, located)
+    )
+    errors = found.facts.errors()
+    if errors:
+        known = found.facts.family is not None or found.facts.num_layers is not None
+        raise Refusal(errors[0], found.facts.findings, columns if known else None)
+    return columns
 
 
 def identity_of(path: Path) -> dict[str, Any]:
@@ -41,40 +61,43 @@ def identity_of(path: Path) -> dict[str, Any]:
     return {"size": found.st_size, "mtime_ns": found.st_mtime_ns}
 
 
-def _gguf(path: Path) -> Inspected:
-    before = identity_of(path)
-    facts, header = read_facts(path)
-    sha256 = _sha256(path) if before["size"] <= HASHED_AT_ONCE else ""
-    columns = facts.model_dump(exclude={"chat_template"})
-    columns["identity"] = {**before, "header_sha256": header.digest}
-    columns["findings"] = [finding.as_dict() for finding in _findings(facts.chat_template)]
-    return Inspected("gguf", before["size"], sha256, columns, facts.chat_template or "")
+def _gguf(found: Found, before: dict[str, Any], located: Located) -> Inspected:
+    size: int = before["size"]
+    good = found.header is not None
+    sha256 = _sha256(located.path) if good and size <= HASHED_AT_ONCE else ""
+    columns = found.facts.model_dump(mode="json")
+    columns["identity"] = {**before, "header_sha256": found.header.digest if found.header else ""}
+    return Inspected("gguf", size, sha256, columns, found.chat_template or "")
 
 
-def _findings(chat_template: str | None) -> list[Finding]:
-    if chat_template:
-        return []
-    return [
-        Finding(
-            "chat_template_missing",
-            "warning",
-            _("The file has no chat template."),
-            where="tokenizer.chat_template",
-            remedy=_("Prompts go to the model as plain text; use an instruction-tuned file for chatting."),
-        )
-    ]
-
-
-def _folder(path: Path) -> Inspected:
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-    finding = Finding(
+def _hugging_face(found: Found, path: Path) -> Inspected:
+    columns = found.facts.model_dump(mode="json")
+    builder = Finding(
         "needs_tensorrt_llm_builder",
-        "warning",
+        "info",
         _("Engines from Hugging Face weights need the TensorRT-LLM builder."),
         where="config.json",
         remedy=_("Register a GGUF file of the same model to build here with llama.cpp."),
     )
-    return Inspected("hf", size, "", {"findings": [finding.as_dict()]}, "")
+    columns["findings"].append(builder.as_dict())
+    columns["identity"] = folder_identity(path)
+    return Inspected("hf", found.size_bytes, "", columns, found.chat_template or "")
+
+
+def folder_identity(folder: Path) -> dict[str, Any]:
+    """What tells a folder's content from another: number and bytes of its files, and a digest of their list."""
+    digest, size, count = hashlib.sha256(), 0, 0
+    if not folder.is_dir():
+        return identity_of(folder)
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_file():
+                found = entry.stat()
+                digest.update(
+                    f"{entry.name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "replace")
+                )
+                size, count = size + found.st_size, count + 1
+    return {"size": size, "files": count, "listing_sha256": digest.hexdigest()}
 
 
 def _sha256(path: Path) -> str:

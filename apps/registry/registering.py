@@ -192,7 +192,8 @@ def _inspect(actor: audit.Actor, checkpoint: Checkpoint, located: Located) -> No
         refuse_pickles(located, bool(checkpoint.source.get("pickle")))
         found = inspection.inspect(located)
     except InflightError as error:
-        _refuse(actor, checkpoint, error.code, error.sentence, error.remedy)
+        known = error.found if isinstance(error, inspection.Refusal) else None
+        _refuse(actor, checkpoint, error.code, error.sentence, error.remedy, known)
     except OSError as error:
         sentence = _("%(path)s cannot be read: %(why)s.") % {
             "path": located.path,
@@ -214,8 +215,22 @@ def _inspect(actor: audit.Actor, checkpoint: Checkpoint, located: Located) -> No
         )
 
 
-def _refuse(actor: audit.Actor, checkpoint: Checkpoint, reason: str, sentence: str, remedy: str) -> None:
-    empty: dict[str, Any] = {"format": "", "size_bytes": None, "sha256": "", "facts": {}, "chat_template": ""}
+def _refuse(
+    actor: audit.Actor,
+    checkpoint: Checkpoint,
+    reason: str,
+    sentence: str,
+    remedy: str,
+    found: inspection.Inspected | None = None,
+) -> None:
+    """What is known of a checkpoint stays on its row, though it is not to be used."""
+    columns: dict[str, Any] = {
+        "format": found.form if found else "",
+        "size_bytes": found.size_bytes if found else None,
+        "sha256": found.sha256 if found else "",
+        "facts": found.facts if found else {},
+        "chat_template": found.chat_template if found else "",
+    }
     transition(
-        checkpoint, states.REFUSED, actor=actor, reason=reason, sentence=sentence, remedy=remedy, **empty
+        checkpoint, states.REFUSED, actor=actor, reason=reason, sentence=sentence, remedy=remedy, **columns
     )

@@ -36,7 +36,7 @@ def _fetch(row: Checkpoint) -> dict[str, Any] | None:
 
 
 def checkpoint_dict(checkpoint: Checkpoint) -> dict[str, Any]:
-    """One checkpoint. `facts` has the keys of registry.domain.gguf_facts.GgufFacts but the chat template."""
+    """One checkpoint. `facts` has the keys of registry.domain.model_facts.ModelFacts but the findings."""
     return {
         "id": checkpoint.pk,
         "name": checkpoint.name,

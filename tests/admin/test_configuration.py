@@ -51,6 +51,8 @@ BATCHING = {
     "max_queue_delay_microseconds": 0,
     "max_seq_len": 512,
     "max_queue_size": 8,
+    "queue_timeout_microseconds": 0,
+    "preferred_batch_sizes": "",
     "threads": 2,
 }
 
@@ -65,6 +67,13 @@ def test_batching_profiles(operator: Client) -> None:
     assert AuditEntry.objects.get(verb="batchingprofile.changed").detail["changes"] == {"threads": [2, 1]}
     refused = errors_of(post(operator, "serving_batchingprofile", {**BATCHING, "max_batch_size": 0}, row.pk))
     assert refused == {"max_batch_size": ["Ensure this value is greater than or equal to 1."]}
+    sizes = {**BATCHING, "strategy": "dynamic", "preferred_batch_sizes": "2 4"}
+    saved(post(operator, "serving_batchingprofile", sizes, row.pk))
+    row.refresh_from_db()
+    assert row.preferred_batch_sizes == [2, 4]
+    for wrong in ("two", "8", "0"):
+        bad = {**sizes, "preferred_batch_sizes": wrong}
+        assert "preferred_batch_sizes" in errors_of(post(operator, "serving_batchingprofile", bad, row.pk))
 
 
 def test_build_profiles(operator: Client) -> None:
@@ -289,7 +298,7 @@ def test_preview_of_a_deployment(operator: Client) -> None:
 def test_preview_of_a_checkpoint(operator: Client) -> None:
     objects.gguf_file("tiny")
     shown = preview(operator, "registry_checkpoint", {"source_kind": "demo", "source_demo": "tiny"})
-    assert "<dt>architecture</dt><dd>llama</dd>" in shown
+    assert "<dt>family</dt><dd>llama</dd>" in shown
     assert "<dt>chat template</dt><dd>none</dd>" in shown
     missing = preview(operator, "registry_checkpoint", {"source_kind": "demo", "source_demo": "none-such"})
     assert "Not possible" in missing

@@ -10,7 +10,7 @@ import gguf
 import pytest
 
 from apps.core.exceptions import InvalidInput
-from apps.registry.domain import gguf_reader
+from apps.registry.domain import gguf_cursor, gguf_reader
 from apps.registry.domain.gguf_reader import Array, read_header, read_strings
 from apps.registry.domain.gguf_types import BY_NAME, FILE_TYPES, TENSOR_TYPES
 from tests.support.llama import write_llama
@@ -194,7 +194,7 @@ def test_short_numeric_arrays_are_kept_whole(tmp_path: Path) -> None:
 
 
 def test_a_string_budget_over_the_whole_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf_reader, "MAX_WALKED", 100)
+    monkeypatch.setattr(gguf_cursor, "MAX_WALKED", 100)
     path = tmp_path / "model.gguf"
     many = struct.pack("<IQ", STR, 60) + bytes(8 * 60)
     path.write_bytes(header([entry(b"a", ARR, many), entry(b"b", ARR, many)]))

@@ -18,6 +18,7 @@ from apps.registry.services import change_source, delete_checkpoint, inspect_aga
 from apps.registry.sweep import sweep
 from tests import objects
 from tests.people import person
+from tests.support.hugging_face import write_hugging_face
 from tests.support.llama import write_llama
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +41,7 @@ def test_a_good_file_is_ready(good: Path) -> None:
     assert len(row.sha256) == 64
     assert row.chat_template == "{{ x }}"
     assert "chat_template" not in row.facts
-    assert row.facts["layers"] == 2
+    assert row.facts["num_layers"] == 2
     shown = checkpoint_dict(row)
     assert shown["facts"]["kv_bytes_per_token"] == 256
     assert "identity" not in shown["facts"]
@@ -74,7 +75,7 @@ def test_an_unreadable_file_is_refused(good: Path, monkeypatch: pytest.MonkeyPat
     def denied(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("apps.registry.inspection.read_facts", denied)
+    monkeypatch.setattr("apps.registry.domain.checkpoint_reader.read_facts", denied)
     row = register_checkpoint("cli", "tiny", {"path": str(good)})
     assert (row.state, row.reason) == (states.REFUSED, "unreadable")
     assert "Permission denied" in row.sentence
@@ -111,13 +112,35 @@ def test_roles(good: Path) -> None:
             act(person(name=act.__name__), row)
 
 
-def test_a_hugging_face_folder_is_kept_with_a_finding(roots: Path) -> None:
-    folder = roots / "hf"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
+def test_a_hugging_face_folder_gives_facts_template_and_size(roots: Path) -> None:
+    folder = write_hugging_face(roots / "hf")
     row = register_checkpoint("cli", "hf", {"path": str(folder)})
-    assert (row.state, row.format) == (states.READY, "hf")
-    assert [finding["id"] for finding in checkpoint_dict(row)["findings"]] == ["needs_tensorrt_llm_builder"]
+    assert (row.state, row.format, row.chat_template) == (states.READY, "hf", "{{ messages }}")
+    assert row.size_bytes == sum(file.stat().st_size for file in folder.iterdir())
+    told = checkpoint_dict(row)
+    assert [finding["id"] for finding in told["findings"]] == ["needs_tensorrt_llm_builder"]
+    found = told["facts"]
+    assert (found["family"], found["num_layers"], found["valid_tp"]) == ("llama", 2, [1, 2, 4])
+    assert found["eos_token_ids"] == [2, 3]
+    assert "identity" not in found
+
+
+def test_facts_of_a_refused_checkpoint_stay_on_its_row(roots: Path) -> None:
+    quantized = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}}
+    folder = write_hugging_face(roots / "hf", quantized)
+    row = register_checkpoint("cli", "hf", {"path": str(folder)})
+    assert (row.state, row.reason) == (states.REFUSED, "quantization_group_size")
+    assert "group_size 32" in row.sentence
+    assert row.remedy
+    assert (row.facts["num_layers"], row.facts["quantization"]["group_size"]) == (2, 32)
+
+
+def test_a_folder_changes_its_identity_with_its_files(roots: Path) -> None:
+    folder = write_hugging_face(roots / "hf")
+    first = register_checkpoint("cli", "hf", {"path": str(folder)}).facts["identity"]
+    (folder / "tokenizer.json").write_text('{"version": "1.0"}')
+    second = inspect_again("cli", Checkpoint.objects.get(name="hf")).facts["identity"]
+    assert first["listing_sha256"] != second["listing_sha256"]
 
 
 def test_a_file_that_is_gone_is_noticed_and_comes_back(good: Path) -> None:
@@ -138,7 +161,7 @@ def test_change_source(good: Path, roots: Path) -> None:
     row = register_checkpoint("cli", "tiny", {"path": str(good)})
     other = write_llama(roots / "other.gguf", layers=3)
     change_source("cli", row, {"path": str(other)})
-    assert (row.state, row.facts["layers"], row.path) == (states.READY, 3, str(other))
+    assert (row.state, row.facts["num_layers"], row.path) == (states.READY, 3, str(other))
 
 
 def test_deleting_waits_for_profiles_and_running_builds_and_takes_history_along(

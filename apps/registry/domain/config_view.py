@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apps.core.exceptions import Finding
+from apps.registry.domain.regular_files import clean_text
 
 # Above every public model by a wide margin; they keep arithmetic and loops over layers small.
 MOST_LAYERS = 2_048
@@ -105,7 +106,7 @@ class Config:
             if value is None:
                 continue
             if isinstance(value, str):
-                return value[:200].replace("\0", "\ufffd")
+                return clean_text(value[:200])
             self._refuse(name, value, "a text")
             return None
         return None
@@ -116,7 +117,7 @@ class Config:
         if value is None:
             return None
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(item[:200].replace("\0", "\ufffd") for item in value)
+            return tuple(clean_text(item[:200]) for item in value)
         self._refuse(name, value, "a list of texts")
         return None
 
@@ -168,7 +169,7 @@ def shown(value: object) -> str:
     if value is True or value is False:
         return str(value).lower()
     if isinstance(value, str):
-        text = value.replace("\0", "\ufffd")
+        text = clean_text(value[: SHOWN + 1])
         return f'"{text[:SHOWN]}"' if len(text) <= SHOWN else f'"{text[:SHOWN]}…"'
     if isinstance(value, int) and abs(value) >= 10**18:
         return "a number of more than 18 digits"

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from apps.registry.domain.gguf_reader import Array, Header, read_header, read_strings, refuse
+from apps.registry.domain.gguf_cursor import refuse
+from apps.registry.domain.gguf_reader import Array, Header, read_header, read_strings
 from apps.registry.domain.gguf_types import FILE_TYPES
+from apps.registry.domain.regular_files import clean_text
 
 KV_BYTES = 2  # 16-bit keys and values
 
@@ -129,8 +131,8 @@ def facts_of(header: Header, path: Path) -> GgufFacts:
 
 
 def clean(text: str) -> str:
-    """The text without NUL characters, which PostgreSQL refuses."""
-    return text.replace("\0", "\ufffd")
+    """The text as any database and terminal takes it."""
+    return clean_text(text)
 
 
 def _token(texts: dict[int, str], index: int | None) -> str | None:

@@ -10,36 +10,31 @@ from __future__ import annotations
 import hashlib
 import itertools
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from apps.core.exceptions import InvalidInput
+from apps.registry.domain.gguf_cursor import (
+    KEPT_NUMBERS,
+    MAX_ALIGNMENT,
+    MAX_ARRAY,
+    MAX_ARRAY_DEPTH,
+    MAX_DIMENSIONS,
+    MAX_KEY_BYTES,
+    MAX_METADATA,
+    MAX_NAME_BYTES,
+    MAX_STRING_BYTES,
+    MAX_TENSORS,
+    NUMBER_BYTES,
+    SAMPLE,
+    Cursor,
+    refuse,
+)
 from apps.registry.domain.gguf_types import ARRAY, BOOL, SCALARS, STRING, TENSOR_TYPES, tensor_bytes
+from apps.registry.domain.regular_files import open_regular
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
-# Bounds on what one header may ask for. The largest known headers (256k tokens, thousands of expert tensors) stay
-# an order of magnitude below.
-MAX_METADATA = 65_536
-MAX_TENSORS = 262_144
-MAX_KEY_BYTES = 65_535  # the specification's own limit
-MAX_STRING_BYTES = 16 * 1024 * 1024
-MAX_NAME_BYTES = 255  # llama.cpp keeps 64, others more
-MAX_ARRAY = 16 * 1024 * 1024
-MAX_ARRAY_DEPTH = 4
-MAX_DIMENSIONS = 4
-MAX_HEADER_BYTES = 256 * 1024 * 1024
-# Strings and inner arrays over the whole header: tokens, scores and merges of the largest vocabularies are 1 M.
-MAX_WALKED = 4 * 1024 * 1024
-MAX_ALIGNMENT = 1024 * 1024
-# Numeric arrays up to this length are kept whole (per-layer head counts); longer ones give a sample.
-KEPT_NUMBERS = 1024
-SAMPLE = 8
-CHUNK = 1024 * 1024
-
 Scalar = int | float | bool | str
 
 
@@ -104,88 +99,17 @@ class Header:
         return entry.value if entry else None
 
 
-def refuse(code: str, sentence: str, remedy: str = "") -> InvalidInput:
-    """The error for a file that is not to be used."""
-    return InvalidInput(
-        code,
-        sentence,
-        field="source",
-        remedy=remedy
-        or "Fetch the file again from where it came; it is damaged or was made by a faulty program.",
-    )
-
-
-@dataclass(slots=True)
-class _Cursor:
-    """Reads forward through the header; no read goes past the file's end or the header's bound."""
-
-    file: BinaryIO
-    size: int
-    where: str
-    at: int = 0
-    walked: int = 0
-    hash: Callable[[bytes], None] = field(default=lambda _: None)
-
-    def take(self, count: int, what: str) -> bytes:
-        if count > self.size - self.at:
-            raise refuse(
-                "gguf_truncated",
-                f"{self.where} ends inside its header: {what} needs {count} bytes at {self.at}, "
-                f"the file has {self.size}.",
-                "The download was cut off: fetch the file again.",
-            )
-        if self.at + count > MAX_HEADER_BYTES:
-            raise refuse("gguf_header_too_large", f"The header of {self.where} is larger than 256 MiB.")
-        found = self.file.read(count)
-        if len(found) != count:
-            raise refuse(
-                "gguf_truncated",
-                f"{self.where} became shorter while it was read.",
-                "Wait until the copy has finished, then inspect it again.",
-            )
-        self.at += count
-        self.hash(found)
-        return found
-
-    def skip(self, count: int, what: str) -> None:
-        """Pass over bytes, a piece at a time; they count for the digest."""
-        while count > 0:
-            count -= len(self.take(min(count, CHUNK), what))
-
-    def walk(self, key: str) -> None:
-        """Count one string or inner array against the header's budget."""
-        self.walked += 1
-        if self.walked > MAX_WALKED:
-            raise refuse(
-                "gguf_hostile_size", f"{self.where}: the arrays up to {key} hold more than 4 M strings."
-            )
-
-    def number(self, code: str, what: str) -> int:
-        """One little-endian number in struct's code."""
-        return int(struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0])
-
-    def text(self, limit: int, what: str) -> str:
-        """A string of at most `limit` bytes. Bytes that are no UTF-8 come out as U+FFFD."""
-        length = self.number("Q", f"the length of {what}")
-        if length > limit:
-            raise refuse(
-                "gguf_hostile_size",
-                f"{self.where} claims {length} bytes for {what}; at most {limit} make sense.",
-            )
-        return self.take(length, what).decode("utf-8", "replace")
-
-
 def read_header(path: Path) -> Header:
     """Read and check the header of a GGUF file.
 
     Raises InvalidInput (code: gguf_not_a_gguf, gguf_truncated, gguf_hostile_size...) with a sentence and a remedy,
     and OSError where the file cannot be opened.
     """
-    with path.open("rb", buffering=1024 * 1024) as file:
+    with open_regular(path, buffering=1024 * 1024) as file:
         size = file.seek(0, 2)
         file.seek(0)
         digest = hashlib.sha256()
-        cursor = _Cursor(file, size, path.name, hash=digest.update)
+        cursor = Cursor(file, size, path.name, hash=digest.update)
         version = _preamble(cursor)
         tensor_count = _count(cursor, MAX_TENSORS, "tensors")
         entry_count = _count(cursor, MAX_METADATA, "metadata entries")
@@ -201,20 +125,15 @@ def read_strings(path: Path, array: Array, wanted: set[int]) -> dict[int, str]:
     """Elements of a string array by index, found by walking the file; indices out of range are left out."""
     if array.element != STRING or not wanted:
         return {}
-    found: dict[int, str] = {}
-    last = min(max(wanted), array.length - 1)
-    with path.open("rb", buffering=1024 * 1024) as file:
-        cursor = _Cursor(file, file.seek(0, 2), path.name)
+    count = min(max(wanted) + 1, array.length)
+    with open_regular(path, buffering=1024 * 1024) as file:
+        cursor = Cursor(file, file.seek(0, 2), path.name)
         file.seek(array.start)
         cursor.at = array.start
-        for index in range(last + 1):
-            text = cursor.text(MAX_STRING_BYTES, "a token")
-            if index in wanted:
-                found[index] = text
-    return found
+        return cursor.strings(count, "a token", wanted)
 
 
-def _preamble(cursor: _Cursor) -> int:
+def _preamble(cursor: Cursor) -> int:
     if cursor.size < 24:
         raise refuse(
             "gguf_not_a_gguf",
@@ -254,7 +173,7 @@ def _hint(magic: bytes) -> str:
     return "Name a .gguf file. Weights in another form have to be converted first."
 
 
-def _count(cursor: _Cursor, limit: int, what: str) -> int:
+def _count(cursor: Cursor, limit: int, what: str) -> int:
     count = cursor.number("Q", f"the number of {what}")
     if count > limit:
         raise refuse(
@@ -263,7 +182,7 @@ def _count(cursor: _Cursor, limit: int, what: str) -> int:
     return count
 
 
-def _entries(cursor: _Cursor, count: int) -> dict[str, Entry]:
+def _entries(cursor: Cursor, count: int) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for _ in range(count):
         start = cursor.at
@@ -276,9 +195,11 @@ def _entries(cursor: _Cursor, count: int) -> dict[str, Entry]:
     return entries
 
 
-def _value(cursor: _Cursor, kind: int, key: str) -> Scalar | Array:
+def _value(cursor: Cursor, kind: int, key: str) -> Scalar | Array:
     if kind == STRING:
-        return cursor.text(MAX_STRING_BYTES, f"the value of {key}")
+        text = cursor.text(MAX_STRING_BYTES, f"the value of {key}")
+        cursor.keep(len(text), key)
+        return text
     if kind == ARRAY:
         return _array(cursor, key, 1)
     if kind not in SCALARS:
@@ -291,7 +212,7 @@ def _scalar(raw: bytes, kind: int) -> int | float | bool:
     return bool(value) if kind == BOOL else value
 
 
-def _array(cursor: _Cursor, key: str, depth: int) -> Array:
+def _array(cursor: Cursor, key: str, depth: int) -> Array:
     if depth > MAX_ARRAY_DEPTH:
         raise refuse(
             "gguf_hostile_size", f"{cursor.where}: {key} nests arrays deeper than {MAX_ARRAY_DEPTH}."
@@ -311,19 +232,25 @@ def _array(cursor: _Cursor, key: str, depth: int) -> Array:
     values: list[object] = []
     if element in SCALARS:
         kept = length if length <= KEPT_NUMBERS else SAMPLE
+        cursor.keep(kept * NUMBER_BYTES, key)
         raw = cursor.take(kept * width, f"the array {key}")
         values = [_scalar(raw[index * width : (index + 1) * width], element) for index in range(kept)]
         cursor.skip((length - kept) * width, f"the array {key}")
+    elif element == STRING:
+        cursor.walk(key, length)
+        sample = cursor.strings(length, key, range(min(length, SAMPLE)))
+        values = list(sample.values())
+        cursor.keep(sum(map(len, sample.values())), key)
     else:
         for index in range(length):
             cursor.walk(key)
-            inner = _array(cursor, key, depth + 1) if element == ARRAY else cursor.text(MAX_STRING_BYTES, key)
+            inner = _array(cursor, key, depth + 1)
             if index < SAMPLE:
                 values.append(inner)
     return Array(element, length, start, tuple(values))
 
 
-def _alignment(cursor: _Cursor, entries: dict[str, Entry]) -> int:
+def _alignment(cursor: Cursor, entries: dict[str, Entry]) -> int:
     entry = entries.get("general.alignment")
     if entry is None:
         return DEFAULT_ALIGNMENT
@@ -335,7 +262,7 @@ def _alignment(cursor: _Cursor, entries: dict[str, Entry]) -> int:
     return value
 
 
-def _tensor_info(cursor: _Cursor) -> tuple[str, tuple[int, ...], str, int]:
+def _tensor_info(cursor: Cursor) -> tuple[str, tuple[int, ...], str, int]:
     name = cursor.text(MAX_NAME_BYTES, "a tensor's name")
     dimensions = cursor.number("I", f"the dimensions of {name}")
     if not 1 <= dimensions <= MAX_DIMENSIONS:
@@ -355,7 +282,7 @@ def _tensor_info(cursor: _Cursor) -> tuple[str, tuple[int, ...], str, int]:
 
 
 def _placed(
-    cursor: _Cursor, described: list[tuple[str, tuple[int, ...], str, int]], data_start: int, alignment: int
+    cursor: Cursor, described: list[tuple[str, tuple[int, ...], str, int]], data_start: int, alignment: int
 ) -> tuple[Tensor, ...]:
     """Tensors with absolute offsets; each inside the file, none over another, no name twice."""
     tensors: list[Tensor] = []
@@ -386,7 +313,7 @@ def _placed(
     return tuple(tensors)
 
 
-def _refuse_overlap(cursor: _Cursor, tensors: list[Tensor]) -> None:
+def _refuse_overlap(cursor: Cursor, tensors: list[Tensor]) -> None:
     ordered = sorted(tensors, key=lambda tensor: tensor.offset)
     for left, right in itertools.pairwise(ordered):
         if left.offset + left.size > right.offset:

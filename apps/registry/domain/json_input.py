@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from apps.core.exceptions import Finding, InvalidInput
+from apps.registry.domain.regular_files import clean_text, open_regular
 
 MIB = 1024 * 1024
 # The largest config.json that is known (a mixed-precision list of every layer) stays under 1 MiB.
@@ -37,25 +37,18 @@ def read_bytes(path: Path, limit: int) -> bytes:
     that may not be read or is too large.
     """
     try:
-        # Without waiting: opening a pipe for reading would block until somebody writes.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limit:
+                raise refuse(
+                    "file_too_large",
+                    path,
+                    f"has {size:,} bytes; at most {limit:,} make sense for this file",
+                    "This is not the file that its name says: fetch it again.",
+                )
+            return file.read(limit)
     except OSError as error:
         raise refuse("unreadable", path, f"cannot be read: {error.strerror or error}") from error
-    with open(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise refuse("not_a_file", path, "is not a regular file")
-        if found.st_size > limit:
-            raise refuse(
-                "file_too_large",
-                path,
-                f"has {found.st_size:,} bytes; at most {limit:,} make sense for this file",
-                "This is not the file that its name says: fetch it again.",
-            )
-        try:
-            return file.read(limit + 1)[:limit]
-        except OSError as error:
-            raise refuse("unreadable", path, f"cannot be read: {error.strerror or error}") from error
 
 
 def read_object(path: Path, limit: int = CONFIG_LIMIT) -> Document:
@@ -87,7 +80,7 @@ def parse_object(raw: bytes, path: Path) -> Document:
     if not isinstance(data, dict):
         raise refuse("json_not_an_object", path, "does not hold a JSON object")
     if twice:
-        names = ", ".join(name[:40] for name in twice[:SHOWN_KEYS])
+        names = clean_text(", ".join(name[:40] for name in twice[:SHOWN_KEYS]))
         findings.append(
             Finding(
                 "json_duplicate_key",
@@ -104,8 +97,8 @@ def refuse(code: str, path: Path, what: str, remedy: str = "") -> InvalidInput:
     """The error for a file that cannot be used: its name, what is wrong, what to do."""
     return InvalidInput(
         code,
-        f"{path.name or path} {what}.",
-        field=path.name,
+        clean_text(f"{path.name or path} {what}."),
+        field=clean_text(path.name),
         remedy=remedy or "Fetch the file again from where the checkpoint came.",
     )
 

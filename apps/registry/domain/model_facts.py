@@ -156,6 +156,9 @@ class ModelFacts(_Facts):
     `valid_tp` lists the powers of two up to 64 that pass every rule; `tp_reasons` has a sentence for each of the
     others, by str(tp), likewise `valid_pp` and `pp_reasons`. `tp_divides` are the numbers that tp has to divide,
     `row_widths` the input widths of projections that are split by rows, by what they are called.
+
+    `weights_bytes` are those of the tensors on disk, `tensor_types` counts a GGUF's tensors by type and the bytes of
+    safetensors by dtype, `file_type` is the weight type that a GGUF names.
     """
 
     form: str
@@ -199,6 +202,7 @@ class ModelFacts(_Facts):
     valid_pp: tuple[int, ...] | None = None
     pp_reasons: dict[str, str] = {}
     weights_bytes: int | None = None
+    file_type: str | None = None
     tensors: int | None = None
     tensor_types: dict[str, int] = {}
     tokenizer: str | None = None
