@@ -22,7 +22,7 @@ from apps.telemetry.domain import derive, marks, prometheus
 from apps.telemetry.domain.derive import Interval, Reading, Window
 from apps.telemetry.fetch import Fetcher, Refused
 from apps.telemetry.statistics import Statistics
-from apps.telemetry.targets import Target
+from apps.telemetry.target import Target
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from apps.telemetry.domain.figures import Series
 from apps.telemetry.domain.histogram import Histogram
 from apps.telemetry.domain.reading import Reading
 from apps.telemetry.fetch import Fetcher, Refused
-from apps.telemetry.targets import Target
+from apps.telemetry.target import Target
 
 log = logging.getLogger(__name__)
 

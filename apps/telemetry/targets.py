@@ -11,24 +11,9 @@ from apps.fleet.models import Gpu, Node
 from apps.serving import states
 from apps.serving.models import Instance
 from apps.serving.selectors import endpoint
+from apps.telemetry.target import Target
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One server. `pid` is set only where the process runs on this host; `gpu_uuid` is empty on a CPU slot.
-
-    `statistics_url` is empty where the restricted API cannot be asked from here.
-    """
-
-    instance_id: int
-    uid: str
-    deployment_id: int
-    url: str
-    pid: int | None = None
-    created: float | None = None
-    gpu_uuid: str = ""
-    statistics_url: str = ""
-    secret_path: str = ""
+__all__ = ["Device", "Target", "devices", "targets"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -53,22 +54,57 @@ VALUES = st.one_of(
 )
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(NAMES, LABELS, VALUES), max_size=12), st.booleans())
-def test_reads_what_the_reference_reads(rows: list[tuple[str, dict[str, str], str]], newline: bool) -> None:
+# Between name, labels, value and time stamp.
+SPACES = st.sampled_from([" ", "  ", "\t", " \t"])
+TIMES = st.one_of(st.none(), st.integers(0, 2_000_000_000_000))
+ROWS = st.tuples(NAMES, LABELS, VALUES, TIMES, SPACES, st.booleans(), st.sampled_from(["", " ", ","]))
+
+
+def written(rows: list[Any], newline: bool) -> str:
+    """An exposition of rows, in the spellings that servers use."""
     lines = []
-    for name, labels, value in rows:
+    for name, labels, value, at, space, announced, odd in rows:
+        if announced:
+            lines += [f'# HELP {name} Any \\n text {{}} "', f"# TYPE {name} gauge", ""]
         inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
-        lines.append(f"{name}{{{inside}}} {value}" if labels else f"{name} {value}")
-    text = "\n".join(lines) + ("\n" if newline else "")
-    assert lines_of(prometheus.parse(text)) == reference(text)
+        inside += "," if labels and odd == "," else ""
+        gap = " " if odd == " " else ""
+        block = f"{{{gap}{inside}{gap}}}" if labels or odd else ""
+        stamp = "" if at is None else f"{space}{at}"
+        lines.append(f"{name}{block}{space}{value}{stamp}")
+    return "\n".join(lines) + ("\n" if newline else "")
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.lists(ROWS, max_size=12), st.booleans())
+def test_reads_what_the_reference_reads(rows: list[Any], newline: bool) -> None:
+    text = written(rows, newline)
+    expected = reference(text)
+    assert lines_of(prometheus.parse(text)) == expected
+    # What stands before the values is known now; other values must not get the old ones.
+    assert lines_of(prometheus.parse(text)) == expected
+    changed = written([(*row[:2], "7.5", *row[3:]) for row in rows], newline)
+    assert lines_of(prometheus.parse(changed)) == reference(changed)
+
+
+@settings(deadline=None)
+@given(st.lists(ROWS, max_size=12), st.frozensets(NAMES, max_size=3))
+def test_wanted_names_are_those_of_the_reference(rows: list[Any], others: frozenset[str]) -> None:
+    wanted = others | {row[0] for row in rows[::2]}
+    text = written(rows, True)
+    expected = [
+        line for line in reference(text) if line[0] in wanted or prometheus.family_of(line[0]) in wanted
+    ]
+    for _twice in range(2):
+        assert lines_of(prometheus.parse(text, wanted)) == expected
 
 
 @settings(deadline=None)
 @given(st.text(max_size=200))
 def test_nothing_makes_it_fail(text: str) -> None:
-    found = prometheus.parse(text)
-    assert found.unreadable >= 0
+    first = prometheus.parse(text)
+    again = prometheus.parse(text)
+    assert (lines_of(first), first.unreadable) == (lines_of(again), again.unreadable)
 
 
 @pytest.mark.parametrize("name", ["h200-load.txt", "h200-idle.txt", "trtllm-0.7.txt", "trtllm-0.19.txt"])

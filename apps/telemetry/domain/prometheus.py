@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final, NamedTuple
 
 # Suffixes under which the samples of a histogram or summary are written.
 SUFFIXES = ("_bucket", "_sum", "_count")
@@ -25,8 +26,7 @@ _NUMBER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One line: its labels and value. The mapping is shared between scrapes; never change it."""
 
     labels: Mapping[str, str]
@@ -58,27 +58,78 @@ class Exposition:
         return sum(values) if values else None
 
 
+# What stands before a value, by its text: name and labels, or that it is not wanted. One table for each set of
+# wanted names; a server that makes up ever new labels fills it once and is then read the slow way.
+_Head = tuple[str, Mapping[str, str]]
+_UNWANTED: Final[_Head] = ("", {})
+_UNKNOWN: Final[_Head] = ("", {})
+_MOST_HEADS = 100_000
+_tables: dict[Collection[str] | None, dict[str, _Head]] = {}
+
+
+def _heads_of(wanted: Collection[str] | None) -> dict[str, _Head]:
+    if wanted is not None and not isinstance(wanted, frozenset):
+        return {}
+    if len(_tables) > 16:  # sets of wanted names are constants of this program; anything else is a test
+        _tables.clear()
+    return _tables.setdefault(wanted, {})
+
+
 def parse(text: str, wanted: Collection[str] | None = None) -> Exposition:
-    """Read an exposition; with `wanted` only these families (their histogram and summary lines included)."""
+    """Read an exposition; with `wanted` only these families (their histogram and summary lines included).
+
+    A frozenset of wanted names is quickest: what stands before a value is then looked at once, not at each scrape.
+    """
     found = Exposition()
+    heads = _heads_of(wanted)
+    samples = found.samples
     for line in text.split("\n"):
-        if not line or line.isspace():
+        head, _space, last = line.rpartition(" ")
+        known = heads.get(head, _UNKNOWN)
+        if known is _UNWANTED:
             continue
-        if line[0] == "#":
-            _comment(line, wanted, found)
-            continue
-        match = _NAME.match(line, len(line) - len(line.lstrip()))
-        if match is None:
-            found.unreadable += 1
-            continue
-        if wanted is not None and not _is_wanted(match.group(), wanted):
-            continue
-        sample = _sample(line, match.end())
-        if sample is None:
-            found.unreadable += 1
-        else:
-            found.samples.setdefault(match.group(), []).append(sample)
+        if known is not _UNKNOWN and "_" not in last:
+            name, labels = known
+            try:
+                samples[name].append(Sample(labels, float(last)))
+                continue
+            except KeyError:
+                samples[name] = []
+                samples[name].append(Sample(labels, float(last)))
+                continue
+            except ValueError:
+                pass
+        _line(line, head, wanted, found, heads)
     return found
+
+
+def _line(
+    line: str, head: str, wanted: Collection[str] | None, found: Exposition, heads: dict[str, _Head]
+) -> None:
+    """One line that is not known yet; what is before its value is remembered."""
+    if not line or line.isspace():
+        return
+    if line[0] == "#":
+        if "TYPE" in line:
+            _comment(line, wanted, found)
+        return
+    match = _NAME.match(line, len(line) - len(line.lstrip()))
+    if match is None:
+        found.unreadable += 1
+        return
+    name = match.group()
+    if wanted is not None and not _is_wanted(name, wanted):
+        # The name lies before the last space only where there is one.
+        if head and len(heads) < _MOST_HEADS:
+            heads[head] = _UNWANTED
+        return
+    sample, plain = _sample(line, match.end())
+    if sample is None:
+        found.unreadable += 1
+        return
+    found.samples.setdefault(name, []).append(sample)
+    if plain and head and line.rstrip() == line and len(heads) < _MOST_HEADS:
+        heads[head] = (name, sample.labels)
 
 
 def family_of(name: str) -> str:
@@ -101,20 +152,25 @@ def _comment(line: str, wanted: Collection[str] | None, found: Exposition) -> No
             found.kinds[name] = parts[3].strip()
 
 
-def _sample(line: str, position: int) -> Sample | None:
-    """The sample of a line whose name ends at `position`; a time stamp and an exemplar after the value are cut."""
+def _sample(line: str, position: int) -> tuple[Sample | None, bool]:
+    """The sample of a line whose name ends at `position`, and whether nothing follows its value.
+
+    A time stamp and an exemplar after the value are cut.
+    """
     labels: Mapping[str, str] | None = _NO_LABELS
     rest = line[position:].lstrip()
     if rest.startswith("{"):
         block = _BLOCK.match(rest)
         if block is None:
-            return None
+            return None, False
         labels = _labels(block.group(1))
         rest = rest[block.end() :]
     fields = rest.split("#", 1)[0].split()
     if labels is None or not 1 <= len(fields) <= 2 or not _NUMBER.fullmatch(fields[0]):
-        return None
-    return Sample(labels, float(fields[0]))
+        return None, False
+    # Only where the value is all that follows the last space may the rest be remembered as what stands before it.
+    plain = rest == f" {fields[0]}"
+    return Sample(labels, float(fields[0])), plain
 
 
 _NO_LABELS: Mapping[str, str] = {}

@@ -1,0 +1,1 @@
+"""What can be said about GPUs without Django or a database."""
