@@ -44,7 +44,7 @@ RETRIED = frozenset(
 # The source itself is not to be used as it is; nothing is gained by trying again.
 REFUSED = frozenset(
     {"pickle_refused", "no_weights", "no_config", "choose_files", "files_not_found", "gguf_sharded"}
-    | {"hub_unsafe_name", "too_many_files", "repo_invalid", "url_not_allowed"}
+    | {"hub_unsafe_name", "too_many_files", "file_too_large", "repo_invalid", "url_not_allowed"}
 )
 # What of the environment a child may see besides what we set: proxies and certificates of the machine.
 PASSED_ON = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")

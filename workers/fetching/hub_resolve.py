@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_url
 
 from apps.core.exceptions import InvalidInput
 from apps.registry.hub.folders import hub_folder
@@ -28,6 +28,7 @@ def main() -> None:
         say(f"{hub.repo} at {hub.revision} is commit {commit}, {len(listing)} files")
         chosen = _chosen(listing, plan)
         files = [_sized(hub, commit, file) for file in chosen.files]
+    _refuse_huge(files)
     folder = hub_folder(Path(plan["checkpoints"]), hub.repo, commit, [file.name for file in files])
     for file in files:
         say(f"{file.size:>15,} {file.name}")
@@ -84,6 +85,17 @@ def _sized(hub: Hub, commit: str, file: RepoFile) -> RepoFile:
     url = hf_hub_url(hub.repo, file.name, revision=commit, endpoint=hub.endpoint)
     found = get_hf_file_metadata(url, token=hub.credentials, endpoint=hub.endpoint, retry_on_errors=True)
     return RepoFile(file.name, found.size or 0, file.sha256, file.blob, file.local)
+
+
+def _refuse_huge(files: list[RepoFile]) -> None:
+    """The library fetches no larger file over plain HTTP, because the hub's own store serves none."""
+    huge = next((file for file in files if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE), None)
+    if huge is not None:
+        raise StepFailed(
+            "file_too_large",
+            f"{huge.name} has {huge.size / 1e9:.0f} GB; hubs serve files up to 50 GB over plain HTTP.",
+            "Choose a repository whose weights are in several files, or a smaller type.",
+        )
 
 
 if __name__ == "__main__":

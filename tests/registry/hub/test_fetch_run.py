@@ -15,7 +15,11 @@ import pytest
 from django.conf import settings as django_settings
 
 from apps.core.models import AuditEntry
+from apps.engines.models import Build
+from apps.engines.services import save_build_profile, start_build
+from apps.engines.sweep import sweep as engines_sweep
 from apps.fleet.processes import mark_of, ours
+from apps.fleet.services import register_node
 from apps.registry import states
 from apps.registry.hub import policy
 from apps.registry.hub.folders import MANIFEST
@@ -23,9 +27,11 @@ from apps.registry.models import Checkpoint
 from apps.registry.services import inspect_again, register_checkpoint, retry_fetch, save_hub_access
 from tests.registry.hub.conftest import CONFIG, safetensors_repo
 from tests.registry.hub.double import Hub, Repo
-from tests.support.celery import wait_until
+from tests.support.celery import celery_broker, start_worker, wait_until
+from tests.support.llama import demo_file, serving_python
 from workers.fetch_run import run_fetch
 
+__all__ = ["celery_broker", "demo_file", "serving_python", "start_worker"]
 pytestmark = pytest.mark.usefixtures("transactional_db", "sent")
 MEGABYTE = 1024 * 1024
 
@@ -332,3 +338,33 @@ def test_what_was_fetched_and_is_gone_is_fetched_again(mirror: Hub, fetch: Calla
     shutil.rmtree(row.folder)
     assert inspect_again("test", row).state == states.REGISTERED
     assert fetch(row=row).state == states.READY
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_an_engine_is_built_from_a_gguf_that_was_fetched(
+    mirror: Hub,
+    fetch: Callable[..., Checkpoint],
+    demo_file: Path,
+    serving_python: str,
+    start_worker: Callable[..., Any],
+) -> None:
+    data = demo_file.read_bytes()
+    mirror.repos["acme/tiny"] = Repo({"model-q4.gguf": data, "model-q8.gguf": b"GGUF"})
+    row = fetch(files=["*q4*"])
+    assert row.state == states.READY, row.sentence
+    assert row.sha256 == hashlib.sha256(data).hexdigest()
+    start_worker("gpu0")
+    register_node("test")
+    profile = save_build_profile("test", {"name": "q8", "checkpoint": "tiny", "quantization": "Q8_0"})
+    build = start_build("test", profile)
+    Build.objects.update(dispatched_at=None)
+    engines_sweep()
+
+    def ended() -> Build | None:
+        now = Build.objects.get(pk=build.pk)
+        return now if now.is_terminal else None
+
+    made = wait_until(ended, 120, "an engine")
+    assert (made.state, made.sentence) == ("succeeded", "")
+    assert made.engine.manifest["source"]["sha256"] == row.sha256
