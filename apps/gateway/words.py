@@ -10,9 +10,9 @@ from django.utils.translation import ngettext
 from apps.gateway.domain.facts import Limits, Priority
 from apps.gateway.domain.windows import Admitted, Ask, Denied, LocalLimits, Scope
 
-# Simulated time, and what one request takes where nothing else is known.
-SIMULATED_SECONDS = 600
-MOST_REQUESTS = 20_000
+# How long a load is tried, in simulated time and in requests: a page waits for it.
+SIMULATED_SECONDS = 1800
+MOST_REQUESTS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
