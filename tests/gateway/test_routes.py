@@ -222,7 +222,7 @@ class TestWhereTheGatewayMayCall:
             "https://api.example.org/v1?key=secret",
             "https://api.example.org:99999/v1",
             "https://api.example.org/v1\r\nHost: evil.com",
-            "https://аpi.example.org/v1",
+            "https://\u0430pi.example.org/v1",
             "https://api.example.org/" + "a" * 2000,
         ],
     )
