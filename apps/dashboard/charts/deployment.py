@@ -98,7 +98,9 @@ def _bars(row: Deployment, chosen: TimeRange) -> dict[str, Any]:
 
 def limits(row: Deployment) -> BatchLimits:
     """What the revision that serves allows and prefers; of the profile where none serves yet."""
+    profile = row.batching
     given: dict[str, Any] = row.active_revision.batching if row.active_revision else {}
-    most = given.get("max_batch_size", row.batching.max_batch_size)
-    preferred = given.get("preferred_batch_size", getattr(row.batching, "preferred_batch_size", None)) or []
-    return BatchLimits(int(most), tuple(int(size) for size in preferred))
+    sizes = given.get("preferred_batch_sizes", [] if given else profile.preferred_batch_sizes) or []
+    strategy = str(given.get("strategy", profile.strategy))
+    most = 1 if strategy == "none" else int(given.get("max_batch_size", profile.max_batch_size))
+    return BatchLimits(most, tuple(int(size) for size in sizes), strategy)

@@ -103,6 +103,19 @@ class BatchLimits:
 
     most: int
     preferred: tuple[int, ...] = ()
+    strategy: str = "inflight"
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        if self.strategy == "none":
+            return _("Batching is off: one request at a time.")
+        if self.strategy == "inflight":
+            return _("In-flight batching prefers no sizes: requests join and leave the running batch.")
+        if not self.preferred:
+            return _("The profile prefers no sizes.")
+        sizes = ", ".join(formats.grouped(size) for size in self.preferred)
+        return _("Preferred sizes, in another colour: %(sizes)s.") % {"sizes": sizes}
 
 
 def bars_json(found: Distribution, limits: BatchLimits) -> dict[str, Any]:
@@ -144,12 +157,6 @@ def size_labels(bounds: Sequence[float]) -> list[str]:
 
 def bars_card(bars: dict[str, Any], limits: BatchLimits) -> dict[str, Any]:
     """Card of the executed batch sizes."""
-    sizes = ", ".join(formats.grouped(size) for size in limits.preferred)
-    hint = (
-        _("Preferred sizes: %(sizes)s.") % {"sizes": sizes}
-        if sizes
-        else _("The profile prefers no sizes: requests join and leave the running batch.")
-    )
     return {
         "id": "chart-sizes",
         "kind": "bars",
@@ -157,7 +164,7 @@ def bars_card(bars: dict[str, Any], limits: BatchLimits) -> dict[str, Any]:
         "title": _("Batch sizes as executed"),
         "unit": _("% of engine steps"),
         "note": "",
-        "hint": hint,
+        "hint": limits.sentence,
         "traces": [],
         "figure": {"bars": bars, "figure": figure.bar_figure(_("size"))},
     }

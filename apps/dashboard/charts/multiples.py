@@ -88,7 +88,7 @@ def rows(scopes: Sequence[Scope], columns: Sequence[Column], chosen: TimeRange) 
 
 def _cells(scope: Scope, columns: Sequence[Column], chosen: TimeRange) -> list[Cell]:
     keys = [key for column in columns for key in (column.key, column.total) if key]
-    series = history.series(scope, chosen.since + source.MARGIN, chosen.until, POINTS, keys)
+    series = history.series(scope, source.reached(chosen.since), chosen.until, POINTS, keys)
     step = max(series.step_seconds, 1.0)
     places = max(1, round(chosen.seconds / step))
     cells = []

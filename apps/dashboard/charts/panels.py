@@ -180,24 +180,6 @@ GPU_FULL = replace(
     ),
 )
 MEMORY_CPU = Panel("memory", _("Memory"), "MiB", (Line("rss_bytes", _("resident"), "--chart-7", _MIB),))
-HOST_MEMORY = Panel(
-    "host-memory",
-    _("Memory"),
-    "GiB",
-    (
-        Line("host_memory_used_bytes", _("used"), "--chart-7", _GIB),
-        Line("host_memory_total_bytes", _("in all"), "--chart-8", _GIB, limit=True),
-    ),
-)
-SHARED_MEMORY = Panel(
-    "shm",
-    _("Shared memory"),
-    "MiB",
-    (
-        Line("shm_used_bytes", _("used"), "--chart-7", _MIB),
-        Line("shm_total_bytes", _("in all"), "--chart-8", _MIB, limit=True),
-    ),
-)
 MEMORY_GPU = Panel(
     "memory",
     _("GPU memory"),
@@ -255,7 +237,7 @@ EFFICIENCY = Panel(
 )
 
 GPU_PANELS = (GPU_FULL, MEMORY_GPU, POWER, TEMPERATURE, CLOCKS, FAULTS, EFFICIENCY)
-CPU_PANELS = (CPU_FULL, MEMORY_CPU, SHARED_MEMORY)
+CPU_PANELS = (CPU_FULL, MEMORY_CPU)
 
 
 def cost(price_per_hour: float | None, missing: str, url: str) -> Panel:

@@ -15,9 +15,16 @@ from apps.telemetry import history
 from apps.telemetry.history import Scope
 
 FLEET = Scope("fleet")
-# Figures of single seconds reach back 15 minutes: a range of just that length must not miss them by the time that
-# passes between the request and the query.
-MARGIN = 2.0
+# Figures of single seconds reach back 15 minutes. A range of just that length must not miss them by the time that
+# passes between the request and the query; no other range begins so close to their end.
+_SECONDS_REACH = 900.0
+_PASSED = 30.0
+
+
+def reached(since: float) -> float:
+    """Where to read from: `since`, or a moment later where single seconds are only just out of reach."""
+    late = time.time() - _SECONDS_REACH - since
+    return since + late + 1.0 if -1.0 <= late < _PASSED else since
 
 
 def frame(scope: Scope, chosen: TimeRange, keys: Sequence[str]) -> Frame:
@@ -27,7 +34,7 @@ def frame(scope: Scope, chosen: TimeRange, keys: Sequence[str]) -> Frame:
 
 def between(scope: Scope, since: float, until: float, keys: Sequence[str]) -> Frame:
     """The same between two epoch seconds."""
-    found = history.series(scope, since + MARGIN, until, MAX_POINTS, keys)
+    found = history.series(scope, reached(since), until, MAX_POINTS, keys)
     step = found.step_seconds
     # The browser makes the step that is not over yet out of live samples.
     end = math.floor(until / step) * step if until > time.time() - step else until
@@ -55,7 +62,7 @@ def compared(scope: Scope, chosen: TimeRange, keys: Sequence[str]) -> Frame | No
 def distribution(scope: Scope, name: str, chosen: TimeRange) -> Distribution:
     """Observations of one histogram over a range, in at most about COLUMNS columns; empty where none are kept."""
     kind = cast("history.Distribution", name)
-    found = history.distribution(scope, kind, chosen.since + MARGIN, chosen.until, COLUMNS)
+    found = history.distribution(scope, kind, reached(chosen.since), chosen.until, COLUMNS)
     bounds = [math.inf if bound is None else bound for bound in found.bounds]
     middle = found.step_seconds / 2
     times: list[float] = []
