@@ -40,6 +40,7 @@ SPREAD = 0.1
 ENGINE_FILE = "model.gguf"
 LOG, PROC, FILE = "log", "proc", "file"
 SCALED_TERM = "activations"
+RUNTIMES = TENSORRT, LLAMACPP = "tensorrt_llm", "xllamacpp"
 KEPT = (
     "event",
     "engine",
@@ -216,7 +217,7 @@ def runtime_version(engine: Engine) -> str:
     """The runtime that an engine was made for, in one word: its builder's version out of the manifest."""
     versions = engine.manifest.get("versions") if isinstance(engine.manifest, Mapping) else None
     known = versions if isinstance(versions, Mapping) else {}
-    for name in ("tensorrt_llm", "xllamacpp"):
+    for name in RUNTIMES:
         if known.get(name):
             return f"{name} {known[name]}"[:60]
     return engine.builder
@@ -237,6 +238,18 @@ def calibration(gpu_kind: str, version: str) -> Calibration | None:
     likely = median(shares)
     low, high = min(shares) * (1 - SPREAD), max(shares) * (1 + SPREAD)
     return Calibration((low, likely, high), len(shares), gpu_kind, version)
+
+
+def newest_calibration(gpu_kind: str, runtime: str) -> Calibration | None:
+    """That of the version of a runtime (tensorrt_llm, xllamacpp) which was measured last on this GPU kind."""
+    rows = MemoryMeasurement.objects.filter(
+        event=MemoryMeasurement.Event.LOAD,
+        term=SCALED_TERM,
+        gpu_kind=gpu_kind,
+        version__startswith=f"{runtime} ",
+    )
+    version = rows.values_list("version", flat=True).first()
+    return calibration(gpu_kind, version) if version else None
 
 
 def measurements(

@@ -95,7 +95,9 @@ def test_a_log_without_figures_still_keeps_the_process(engine: Engine) -> None:
 
 def test_a_build_keeps_the_size_that_it_wrote(engine: Engine, slot: Gpu) -> None:
     source = write_llama(engine_path(engine) / "source.gguf")
-    build = objects.build(BuildProfile.objects.get(name="q8"), number=3, node=slot.node, gpu=slot, engine=engine)
+    build = objects.build(
+        BuildProfile.objects.get(name="q8"), number=3, node=slot.node, gpu=slot, engine=engine
+    )
     build.spec = {**build.spec, "path": str(source)}
     build.save()
     learning.record_build(build)

@@ -114,7 +114,7 @@ def _batch(plan: Plan) -> list[Finding]:
     high = sum(term.high for term in buffers)
     crowded = rank.weights.likely > CROWDED_SHARE * request.gpu_memory
     left = request.gpu_memory - rank.weights.likely - rank.activations.likely
-    if high and ((crowded and high > left * 0.1) or high > left * 0.5):
+    if left > 0 and ((crowded and high > left * 0.1) or high > left * 0.5):
         found.append(
             Finding(
                 "batch_buffers_large",

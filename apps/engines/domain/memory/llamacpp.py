@@ -7,7 +7,7 @@ layout of the processor's kernels (CPU_REPACK).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from apps.core.exceptions import Finding
@@ -22,8 +22,9 @@ CELLS = 256
 # Types whose kernels want another layout on x86-64 (ggml-cpu/repack.cpp); which of them depends on the processor.
 REPACKED = frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q8_0", "IQ4_NL", "MXFP4"})
 ALWAYS_REPACKED = frozenset({"Q4_0", "IQ4_NL"})
-# Interpreter, numpy, tokenizer and Triton's server: what the processes held beside the engine (measured, two hosts).
-PROCESS = (60 * MIB, 140 * MIB, 320 * MIB)
+# Interpreter, numpy, tokenizer and Triton's server: 113 MiB beside the demo engine on the host where it was measured;
+# larger vocabularies and other builds of Triton need more.
+PROCESS = (60 * MIB, 115 * MIB, 320 * MIB)
 # Share of the formula of the compute buffers before runs were measured: 0.86 to 1.73 seen on one host.
 DEFAULT_SCALE = (0.5, 1.0, 2.0)
 INTEGERS = frozenset({"I8", "I16", "I32", "I64"})
@@ -164,6 +165,30 @@ def plan_llamacpp(sizes: GgufSizes, request: LlamaCppRequest) -> LlamaCppPlan:
         compute_formula=compute_formula(sizes, request),
         findings=tuple(_findings(high, request, fits)),
     )
+
+
+def largest_slots(sizes: GgufSizes, request: LlamaCppRequest, most: int = 256) -> int:
+    """The most slots of this context that fit in `request.memory`; 0: none, or no memory is given."""
+    if request.memory is None:
+        return 0
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = plan_llamacpp(sizes, replace(request, slots=middle)).fits
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def longest_context(sizes: GgufSizes, request: LlamaCppRequest, most: int = 1_048_576) -> int:
+    """The longest context of each slot (whole cells) that fits in `request.memory`; 0: none."""
+    if request.memory is None:
+        return 0
+    low, high = 0, most // CELLS + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = plan_llamacpp(sizes, replace(request, context_per_slot=middle * CELLS)).fits
+        low, high = (middle, high) if fits else (low, middle)
+    return low * CELLS
 
 
 def _findings(needed: int, request: LlamaCppRequest, fits: bool | None) -> list[Finding]:

@@ -114,17 +114,17 @@ def _splits(shape: Shape, request: PlanRequest) -> list[Finding]:
     """Sizes of tp, pp and ep that this model cannot be split into."""
     found = []
     heads, kv_heads, tp = shape.num_heads, shape.num_kv_heads, request.tp
-    reason = ""
-    if heads % tp:
+    reason = shape.tp_reasons.get(str(tp), "")
+    if not reason and heads % tp:
         reason = f"num_attention_heads {heads} is not divisible by tp {tp}"
-    elif kv_heads % tp and tp % kv_heads:
+    elif not reason and kv_heads % tp and tp % kv_heads:
         reason = f"{kv_heads} KV heads can neither be divided by tp {tp} nor copied evenly over it"
-    elif shape.valid_tp and tp & (tp - 1) == 0 and tp <= 64 and tp not in shape.valid_tp:
-        reason = f"the checkpoint's sizes cannot be divided by tp {tp}"
     if reason:
         allowed = shape.valid_tp or tuple(size for size in (1, 2, 4, 8) if heads % size == 0)
         listed = ", ".join(str(size) for size in allowed)
-        found.append(Finding("tp_invalid", "error", f"tp {tp}: {reason}.", "tp", f"Use tp {listed}."))
+        found.append(
+            Finding("tp_invalid", "error", f"tp {tp}: {reason.rstrip('.')}.", "tp", f"Use tp {listed}.")
+        )
     if request.pp > shape.num_layers:
         found.append(
             Finding(
@@ -234,7 +234,7 @@ def _merged(
 
 def _pool_term(pool: kv.Pool, free: int, groups: tuple[kv.WindowGroup, ...], request: PlanRequest) -> Term:
     parts = " + ".join(
-        f"{group.layers} layers x {group.bytes_per_token:,} B"
+        f"{group.bytes_per_token:,} B over {group.layers} layers"
         + (f" (window {group.window:,})" if group.window else "")
         for group in groups
     )

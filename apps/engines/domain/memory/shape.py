@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from apps.core.exceptions import Finding, InvalidInput
@@ -63,6 +64,7 @@ class Shape:
     `ffn_width` is the widest hidden size of a token's feed-forward over all experts that it uses, `expanded` how many
     times its hidden state is copied for them. `final` weights (last norm, position embeddings...) stay 16 bit.
     `other` weights (vision tower) stay as stored, on the first rank.
+    `tp_reasons` says why the checkpoint cannot be split over a number of GPUs, by str(tp).
     """
 
     name: str
@@ -82,6 +84,7 @@ class Shape:
     other: int = 0
     max_positions: int | None = None
     valid_tp: tuple[int, ...] | None = None
+    tp_reasons: Mapping[str, str] = field(default_factory=dict)
     stored_as: str | None = None
     stored_group: int | None = None
     stored_zeros: bool = False
@@ -162,6 +165,7 @@ def shape_of(facts: ModelFacts) -> Shape:
         other=facts.other_params or 0,
         max_positions=facts.max_position_embeddings,
         valid_tp=facts.valid_tp,
+        tp_reasons=facts.tp_reasons,
         stored_as=stored,
         stored_group=group,
         stored_zeros=zeros,
