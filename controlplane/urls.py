@@ -10,6 +10,7 @@ from apps.specs import api
 urlpatterns = [
     path("", include("apps.dashboard.urls.frame")),
     path("checkpoints/", include("apps.dashboard.urls.checkpoints")),
+    path("planner/", include("apps.dashboard.urls.planner")),
     path("builds/", include("apps.dashboard.urls.builds")),
     path("deployments/", include("apps.dashboard.urls.deployments")),
     path("playground/", include("apps.dashboard.urls.playground")),

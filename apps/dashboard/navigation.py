@@ -35,6 +35,7 @@ PLACES = (
     Place("overview", _("Overview"), "overview", "dashboard:overview", "o", Action.VIEW, first=True),
     Place("checkpoints", _("Checkpoints"), "checkpoint", "registry:checkpoints", "c", Action.VIEW),
     Place("builds", _("Builds"), "build", "engines:builds", "b", Action.VIEW, first=True),
+    Place("planner", _("Planner"), "table", "planner:planner", "l", Action.VIEW),
     Place("deployments", _("Deployments"), "deployment", "serving:deployments", "d", Action.VIEW, first=True),
     Place("playground", _("Playground"), "playground", "chat:playground", "p", Action.CHAT, first=True),
     Place("metrics", _("Metrics"), "metrics", "metrics:metrics", "m", Action.VIEW),

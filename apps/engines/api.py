@@ -22,6 +22,7 @@ from apps.accounts.rest import (
 )
 from apps.accounts.roles import Action, require
 from apps.engines import selectors, serialize, services
+from apps.engines.memory_api import router as memory_router
 from apps.engines.shapes import BuildProfileFields
 from apps.realtime.log_window import read_window
 
@@ -252,3 +253,6 @@ def delete_engine(request: HttpRequest, fingerprint: str) -> dict[str, Any]:
     """Delete the files of an engine that nothing uses; its record stays."""
     require(actor_of(request), Action.OPERATE)
     return serialize.engine_dict(services.delete_engine(actor_of(request), selectors.engine(fingerprint)))
+
+
+router.add_router("", memory_router)

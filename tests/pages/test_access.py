@@ -27,6 +27,8 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "registry:checkpoint": (("tiny",), EVERYBODY),
     "registry:log": (("tiny",), EVERYBODY),
     "registry:access": ((), {ADMINISTRATOR}),
+    "planner:planner": ((), EVERYBODY),
+    "planner:result": ((), EVERYBODY),
     "engines:builds": ((), EVERYBODY),
     "engines:new": ((), OPERATORS),
     "engines:preview": ((), OPERATORS),
@@ -131,7 +133,19 @@ def _page_names() -> set[str]:
     return {
         name
         for name in found
-        if name.split(":")[0] in {"dashboard", "registry", "engines", "serving", "metrics", "alerts", "fleet", "gateway", "chat"}
+        if name.split(":")[0]
+        in {
+            "dashboard",
+            "registry",
+            "planner",
+            "engines",
+            "serving",
+            "metrics",
+            "alerts",
+            "fleet",
+            "gateway",
+            "chat",
+        }
     }
 
 

@@ -237,9 +237,11 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
         "change_channel",
         "uncordon_node",
     }
-    assert changing - twins == {doors.api for doors in DOORS.values() if not doors.api.startswith("(")} - {
-        "export_specs"
-    }
+    # Questions whose input is too large for an address.
+    asking = {"plan_memory"}
+    assert changing - twins - asking == {
+        doors.api for doors in DOORS.values() if not doors.api.startswith("(")
+    } - {"export_specs"}
     assert len(operations) == sum(len(path) for path in paths.values())
 
 
@@ -249,4 +251,9 @@ def test_every_command_on_objects_is_in_the_table() -> None:
         command = load_command_class(app, name) if app == "apps.specs" else None
         if isinstance(command, ObjectCommand):
             verbs = {f"{name} {verb.name}" for verb in command.verbs}
-            assert verbs - listed <= {f"{name} list", "alert_rule disable", "node uncordon", "hub_access show"}
+            assert verbs - listed <= {
+                f"{name} list",
+                "alert_rule disable",
+                "node uncordon",
+                "hub_access show",
+            }

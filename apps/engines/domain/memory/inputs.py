@@ -14,6 +14,7 @@ from apps.engines.domain.memory.request import (
     DEFAULT_KV_FRACTION,
     DEFAULT_MAX_NUM_TOKENS,
     TOKENS_PER_BLOCK,
+    Draft,
     Lora,
     PlanRequest,
 )
@@ -23,6 +24,7 @@ from apps.engines.domain.memory.units import parse_bytes
 AUTO = "auto"
 DEFAULT_BATCH = 64
 DEFAULT_SEQ_LEN = 8192
+DRAFT_TOKENS = 4
 
 
 class PlanInput(BaseModel):
@@ -56,6 +58,7 @@ class PlanInput(BaseModel):
     gather_context_logits: bool = False
     parallel_embedding: bool = False
     cuda_graphs: int = 0
+    draft: str = Field("", max_length=1000, description="A draft model: another checkpoint on the same GPUs.")
     draft_tokens: int = 0
     lora_rank: int = 0
     lora_adapters: int = 8
@@ -113,6 +116,7 @@ def request_of(
     sm: int | None = None,
     scale: tuple[float, float, float] | None = None,
     runs: int = 0,
+    draft: Shape | None = None,
 ) -> PlanRequest:
     """The plan that is asked for. `memory` and `sm` are those of a GPU of this fleet, in place of the table's.
 
@@ -145,7 +149,8 @@ def request_of(
         gather_context_logits=given.gather_context_logits,
         parallel_embedding=given.parallel_embedding,
         cuda_graphs=given.cuda_graphs,
-        draft_tokens=given.draft_tokens,
+        draft=Draft(draft, weight_format(draft.stored_as or "fp16", draft.stored_group)) if draft else None,
+        draft_tokens=given.draft_tokens or (DRAFT_TOKENS if draft else 0),
         lora=Lora(given.lora_rank, given.lora_adapters) if given.lora_rank else None,
         reserved=parse_bytes(given.reserved, "reserved") if given.reserved else 0,
         sm=sm,
