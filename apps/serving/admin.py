@@ -65,7 +65,17 @@ class BatchingProfileAdmin(ServiceAdmin):
     fieldsets = [
         (_("Batching profile"), {"fields": ["name", "strategy"]}),
         (_("Capacity"), {"fields": ["max_batch_size", "max_seq_len", "threads"]}),
-        (_("Waiting requests"), {"fields": ["max_queue_size", "max_queue_delay_microseconds"]}),
+        (
+            _("Waiting requests"),
+            {
+                "fields": [
+                    "max_queue_size",
+                    "max_queue_delay_microseconds",
+                    "queue_timeout_microseconds",
+                    "preferred_batch_sizes",
+                ]
+            },
+        ),
     ]
 
     def save_through_service(self, actor: User, form: Any, row: BatchingProfile | None) -> BatchingProfile:

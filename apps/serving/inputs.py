@@ -24,6 +24,8 @@ PROFILE_FIELDS = (
     "max_seq_len",
     "max_queue_size",
     "threads",
+    "preferred_batch_sizes",
+    "queue_timeout_microseconds",
 )
 DEPLOYMENT_FIELDS = ("name", "build_profile", "batching", "replicas", "placement")
 Row = TypeVar("Row", bound=models.Model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -23,6 +24,8 @@ class BatchingProfile(models.Model):
         """What the engine does with requests that arrive while it works."""
 
         NONE = "none", _("None: one request at a time")
+        STATIC = "static", _("Static: waits for a full batch, which ends together")
+        DYNAMIC = "dynamic", _("Dynamic: batches what has come, each ends together")
         INFLIGHT = "inflight", _("In-flight: requests join and leave the running batch")
 
     name = models.CharField(_("name"), max_length=63, unique=True, validators=[validate_name])
@@ -43,6 +46,10 @@ class BatchingProfile(models.Model):
     max_queue_size = models.PositiveIntegerField(
         _("maximum waiting requests"), default=256, validators=[MaxValueValidator(100_000)]
     )
+    preferred_batch_sizes = models.JSONField(_("preferred batch sizes"), default=list, blank=True)
+    queue_timeout_microseconds = models.PositiveIntegerField(
+        _("queue timeout (µs, 0: none)"), default=0, validators=[MaxValueValidator(600_000_000)]
+    )
     threads = models.PositiveIntegerField(
         _("threads (0: all cores)"), default=0, validators=[MaxValueValidator(512)]
     )
@@ -55,6 +62,17 @@ class BatchingProfile(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Preferred sizes are whole numbers that a batch can have."""
+        sizes, most = self.preferred_batch_sizes, self.max_batch_size
+        if not isinstance(sizes, list) or any(type(size) is not int for size in sizes):
+            raise ValidationError(
+                {"preferred_batch_sizes": _("Give whole numbers, as 4, 8.")}, code="invalid_value"
+            )
+        if isinstance(most, int) and any(not 1 <= size <= most for size in sizes):
+            text = _("Each size must be from 1 to the maximum batch size %(most)s.") % {"most": most}
+            raise ValidationError({"preferred_batch_sizes": text}, code="invalid_value")
 
 
 class Deployment(StatusModel):

@@ -21,6 +21,8 @@ class Batching(Schema):
     max_seq_len: int
     max_queue_size: int
     threads: int
+    preferred_batch_sizes: list[int] = Field(default_factory=list)
+    queue_timeout_microseconds: int = 0
 
 
 class BatchingProfile(Batching):

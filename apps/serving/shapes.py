@@ -21,6 +21,10 @@ class BatchingProfileFields(BaseModel):
     max_seq_len: int = Field(**number_field(BatchingProfile, "max_seq_len"))
     max_queue_size: int = Field(**number_field(BatchingProfile, "max_queue_size"))
     threads: int = Field(**number_field(BatchingProfile, "threads"))
+    preferred_batch_sizes: list[int] = Field(
+        default_factory=list, max_length=16, description="Sizes that Triton sends at once, strategy dynamic."
+    )
+    queue_timeout_microseconds: int = Field(**number_field(BatchingProfile, "queue_timeout_microseconds"))
 
 
 class Placement(BaseModel):

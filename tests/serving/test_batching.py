@@ -33,7 +33,11 @@ def test_facts() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("strategy", "static"),
+        ("strategy", "batched"),
+        ("preferred_batch_sizes", [17]),
+        ("preferred_batch_sizes", ["4"]),
+        ("preferred_batch_sizes", 4),
+        ("queue_timeout_microseconds", -1),
         ("max_batch_size", 0),
         ("max_seq_len", None),
         ("threads", -1),
@@ -67,3 +71,34 @@ def test_what_bites_on_this_machine_is_said() -> None:
     assert ids(max_position_embeddings=512) == ["context_exceeds_model"]
     assert ids(kv_bytes_per_token=23_040, memory_bytes=2**20) == ["kv_cache_exceeds_memory"]
     assert ids(kv_bytes_per_token=23_040, memory_bytes=2**34) == []
+
+
+def test_batches_of_triton() -> None:
+    facts = batching.facts(
+        {
+            **SNAPSHOT,
+            "strategy": "dynamic",
+            "preferred_batch_sizes": [8, 4, 4],
+            "queue_timeout_microseconds": 5,
+        }
+    )
+    assert (facts.in_batches, facts.slots) == (True, 16)
+    assert (facts.preferred_batch_sizes, facts.queue_timeout_microseconds) == ((4, 8), 5)
+    assert not batching.facts(SNAPSHOT).in_batches
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"preferred_batch_sizes": [4]}, ["preferred_sizes_without_effect"]),
+        ({"queue_timeout_microseconds": 4}, ["queue_timeout_without_effect"]),
+        ({"strategy": "dynamic", "max_queue_delay_microseconds": 9}, ["batch_ends_together"]),
+        (
+            {"strategy": "static", "preferred_batch_sizes": [4]},
+            ["preferred_sizes_without_effect", "batch_ends_together"],
+        ),
+    ],
+)
+def test_each_strategy_says_which_settings_it_does_not_use(changes: dict[str, Any], found: list[str]) -> None:
+    snapshot = {**SNAPSHOT, **changes}
+    assert [finding.id for finding in batching.findings(snapshot)] == found

@@ -14,6 +14,7 @@ import pytest
 
 from apps.core.exceptions import InvalidInput
 from apps.serving.domain import batching, pbtxt, repository
+from apps.serving.domain.batching import BatchingFacts
 
 CONTRACT = Path(__file__).resolve().parents[2] / "workers/triton_models/llamacpp/1/llamacpp_contract.py"
 SNAPSHOT = {
@@ -134,3 +135,21 @@ def test_a_path_out_of_the_repository_is_refused_and_nothing_is_left(tmp_path: P
     with pytest.raises(InvalidInput):
         repository.write(root, (repository.RepositoryFile("../../evil", b""),))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_static_and_dynamic_let_triton_form_the_batches() -> None:
+    facts = BatchingFacts("static", 8, 512, 0, 32, 0, (), 7)
+    config = repository.model_config(repository.LlamaCppModel("m", "/m.gguf", "cpu", facts))
+    assert config.max_batch_size == 8
+    assert list(config.dynamic_batching.preferred_batch_size) == [8]
+    assert config.dynamic_batching.max_queue_delay_microseconds == 1_000_000
+    policy = config.dynamic_batching.default_queue_policy
+    assert (policy.max_queue_size, policy.default_timeout_microseconds) == (40, 7)
+    ragged = {tensor.name for tensor in config.input if tensor.allow_ragged_batch}
+    assert ragged == {"stop_words", "bad_words"}
+    facts = BatchingFacts("dynamic", 8, 512, 0, 0, 500, (4,))
+    config = repository.model_config(repository.LlamaCppModel("m", "/m.gguf", "cpu", facts))
+    assert list(config.dynamic_batching.preferred_batch_size) == [4]
+    assert config.dynamic_batching.max_queue_delay_microseconds == 500
+    assert config.dynamic_batching.default_queue_policy.max_queue_size == 8
+    assert pbtxt.findings(config, "m") == []

@@ -40,6 +40,8 @@ def test_the_demo_has_defaults_for_all_it_leaves_out() -> None:
         "strategy": "inflight",
         "maxBatchSize": 16,
         "maxQueueDelayMicroseconds": 0,
+        "preferredBatchSizes": [],
+        "queueTimeoutMicroseconds": 0,
         "maxSeqLen": 1024,
         "maxQueueSize": 256,
         "threads": 0,
@@ -88,7 +90,7 @@ def test_the_demo_has_defaults_for_all_it_leaves_out() -> None:
         (
             "BatchingProfile",
             "{strategy: inflite}",
-            'spec.strategy must be one of none, inflight, not "inflite". Did you mean inflight?',
+            'spec.strategy must be one of none, static, dynamic, inflight, not "inflite". Did you mean inflight?',
         ),
         ("BatchingProfile", "[1, 2]", "spec must be a mapping, not a list of 2."),
         ("BuildProfile", "{}", "spec.checkpoint is missing."),
@@ -125,7 +127,11 @@ def test_the_demo_has_defaults_for_all_it_leaves_out() -> None:
             "{build: a, batching: b, desired: up}",
             'spec.desired must be one of running, stopped, not "up".',
         ),
-        ("Checkpoint", "{source: {}}", "spec.source: give exactly one of demo, path, huggingface and archive."),
+        (
+            "Checkpoint",
+            "{source: {}}",
+            "spec.source: give exactly one of demo, path, huggingface and archive.",
+        ),
         (
             "Checkpoint",
             "{source: {demo: a, path: /b}}",

@@ -14,7 +14,7 @@ from llamacpp_errors import EngineFailure, ModelError
 from llamacpp_measures import Measures
 from llamacpp_request import GenerationRequest
 from llamacpp_runtime import Entry
-from llamacpp_sequence import Delta, Finished, Job
+from llamacpp_sequence import Delta, Finished, Job, Sink
 from llamacpp_settings import Settings
 
 END = 256
@@ -141,7 +141,11 @@ class Bench:
         """Submit a request."""
         kept = KeptAnswer()
         more.setdefault("max_tokens", 8)
-        return kept, self.engine.submit(GenerationRequest(text_input=prompt, **more), kept)
+        return kept, self.submit(kept, prompt, **more)
+
+    def submit(self, sink: Sink, prompt: str, **more: Any) -> Job:
+        """Submit a request for a sink of the test's own."""
+        return self.engine.submit(GenerationRequest(text_input=prompt, **more), sink)
 
     def turns(self, count: int) -> None:
         """So many rounds of the engine, in this thread."""

@@ -36,7 +36,7 @@ def test_none_keeps_its_slots_and_runs_one() -> None:
     [
         ("gguf_path", ""),
         ("gguf_path", "${engine_dir}"),
-        ("strategy", "static"),
+        ("strategy", "batched"),
         ("slots", "0"),
         ("slots", "many"),
         ("context_per_slot", "8"),

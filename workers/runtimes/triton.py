@@ -33,8 +33,10 @@ from workers.runtimes.base import (
 from workers.runtimes.http import NoAnswer, Reply, call
 
 STUB_NAME = "triton_python_b"
+# Those that wait in Triton's own queue are known to Triton alone: strategies static and dynamic.
 IN_FLIGHT = re.compile(
-    r"^inflight_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.eE+-]+)\s*$", re.MULTILINE
+    r"^(?:inflight_requests_(?:running|waiting)|nv_inference_pending_request_count)(?:\{[^}]*\})? ([0-9.eE+-]+)\s*$",
+    re.MULTILINE,
 )
 STATES: dict[str, ModelState] = {
     "READY": "ready",

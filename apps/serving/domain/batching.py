@@ -1,7 +1,10 @@
 """What a batching profile means to the engine, and what in it does nothing.
 
-A snapshot is the JSON form of a profile that a revision keeps: name, strategy, max_batch_size,
-max_queue_delay_microseconds, max_seq_len, max_queue_size, threads.
+A snapshot is the JSON form of a profile that a revision keeps; its keys are SNAPSHOT_KEYS. Those that came later are
+absent in older revisions and then mean nothing set.
+
+With strategies static and dynamic Triton's own batcher forms the batches and holds the queue; with none and inflight
+the engine takes requests as they come and queues them itself.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from typing import Any, Literal, cast
 
 from apps.core.exceptions import Finding, InvalidInput
 
-Strategy = Literal["none", "inflight"]
-STRATEGIES: tuple[Strategy, ...] = ("none", "inflight")
+Strategy = Literal["none", "static", "dynamic", "inflight"]
+STRATEGIES: tuple[Strategy, ...] = ("none", "static", "dynamic", "inflight")
+# How long strategy static waits for a full batch where the profile names no time.
+STATIC_DELAY_MICROSECONDS = 1_000_000
 SNAPSHOT_KEYS = (
     "name",
     "strategy",
@@ -22,7 +27,11 @@ SNAPSHOT_KEYS = (
     "max_seq_len",
     "max_queue_size",
     "threads",
+    "preferred_batch_sizes",
+    "queue_timeout_microseconds",
 )
+# Not in revisions that are older than these settings, nor where nothing is set.
+LATER_KEYS = frozenset({"preferred_batch_sizes", "queue_timeout_microseconds"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,7 @@ class BatchingFacts:
 
     `slots`: sequences that generate at once, 1 with strategy none. `context_per_slot`: prompt and answer together,
     tokens. `threads`: 0 for every core. `max_queue_size`: requests that may wait for a slot, 0 for none.
+    `preferred_batch_sizes` and `queue_timeout_microseconds` (0: none) are Triton's, for static and dynamic.
     """
 
     strategy: Strategy
@@ -39,6 +49,13 @@ class BatchingFacts:
     threads: int
     max_queue_size: int
     queue_delay_microseconds: int
+    preferred_batch_sizes: tuple[int, ...] = ()
+    queue_timeout_microseconds: int = 0
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether Triton forms batches, each of which ends together."""
+        return self.strategy in ("static", "dynamic")
 
 
 def facts(snapshot: Mapping[str, Any]) -> BatchingFacts:
@@ -54,12 +71,30 @@ def facts(snapshot: Mapping[str, Any]) -> BatchingFacts:
     size = _whole(snapshot, "max_batch_size", 1)
     return BatchingFacts(
         strategy=cast(Strategy, strategy),
-        slots=size if strategy == "inflight" else 1,
+        slots=1 if strategy == "none" else size,
         context_per_slot=_whole(snapshot, "max_seq_len", 1),
         threads=_whole(snapshot, "threads", 0),
         max_queue_size=_whole(snapshot, "max_queue_size", 0),
         queue_delay_microseconds=_whole(snapshot, "max_queue_delay_microseconds", 0),
+        preferred_batch_sizes=_sizes(snapshot, size),
+        queue_timeout_microseconds=_whole(
+            {"queue_timeout_microseconds": 0, **snapshot}, "queue_timeout_microseconds", 0
+        ),
     )
+
+
+def _sizes(snapshot: Mapping[str, Any], most: int) -> tuple[int, ...]:
+    values = snapshot.get("preferred_batch_sizes") or []
+    if not isinstance(values, list) or any(
+        isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most for value in values
+    ):
+        raise InvalidInput(
+            "batching_value",
+            f"preferred_batch_sizes is {values!r}; whole numbers from 1 to the maximum batch size {most} are needed.",
+            field="preferred_batch_sizes",
+            remedy="Correct it in the batching profile, or leave it empty.",
+        )
+    return tuple(sorted(set(values)))
 
 
 def _whole(snapshot: Mapping[str, Any], key: str, least: int) -> int:
@@ -139,12 +174,9 @@ def _without_effect(snapshot: Mapping[str, Any], batching: BatchingFacts) -> lis
                 "Choose strategy inflight to run requests together.",
             )
         )
-    if batching.queue_delay_microseconds:
-        reason = (
-            "requests join the running batch at once"
-            if batching.strategy == "inflight"
-            else "there is no batch"
-        )
+    found += _triton_settings(batching)
+    if batching.queue_delay_microseconds and not batching.in_batches:
+        reason = _why_idle(batching)
         found.append(
             Finding(
                 "queue_delay_without_effect",
@@ -162,6 +194,51 @@ def _without_effect(snapshot: Mapping[str, Any], batching: BatchingFacts) -> lis
                 "No request may wait: each one that comes while every slot is busy is refused.",
                 "max_queue_size",
                 "Allow some waiting requests unless the callers retry.",
+            )
+        )
+    return found
+
+
+def _why_idle(batching: BatchingFacts) -> str:
+    return (
+        "requests join the running batch at once" if batching.strategy == "inflight" else "there is no batch"
+    )
+
+
+def _triton_settings(batching: BatchingFacts) -> list[Finding]:
+    """Settings of Triton's batcher that the strategy does not use."""
+    found = []
+    if batching.preferred_batch_sizes and batching.strategy != "dynamic":
+        why = (
+            "strategy static waits for the maximum batch size" if batching.in_batches else _why_idle(batching)
+        )
+        found.append(
+            Finding(
+                "preferred_sizes_without_effect",
+                "info",
+                f"Preferred batch sizes do nothing here: {why}.",
+                "preferred_batch_sizes",
+                "Leave them empty, or choose strategy dynamic.",
+            )
+        )
+    if batching.queue_timeout_microseconds and not batching.in_batches:
+        found.append(
+            Finding(
+                "queue_timeout_without_effect",
+                "info",
+                "The queue timeout does nothing here: requests wait in the engine, not in Triton.",
+                "queue_timeout_microseconds",
+                "Set it to 0, or choose strategy static or dynamic.",
+            )
+        )
+    if batching.in_batches:
+        found.append(
+            Finding(
+                "batch_ends_together",
+                "info",
+                "A batch ends with its longest answer; requests that come meanwhile wait for the next one.",
+                "strategy",
+                "Choose inflight, unless this is what you want to compare with.",
             )
         )
     return found

@@ -17,7 +17,7 @@ from typing import Literal
 
 from apps.core.exceptions import InvalidInput
 from apps.serving.domain import pbtxt
-from apps.serving.domain.batching import BatchingFacts
+from apps.serving.domain.batching import STATIC_DELAY_MICROSECONDS, BatchingFacts
 
 Device = Literal["cpu", "gpu"]
 Value = str | int | float | bool | tuple[str, ...] | None
@@ -94,9 +94,13 @@ class RepositoryFile:
 def model_config(model: LlamaCppModel) -> pbtxt.ModelConfig:
     """The configuration: decoupled, one instance, every input with a default, settings as string parameters.
 
-    `max_batch_size` is 1: the engine takes one prompt per request and batches over its slots itself.
+    `max_batch_size` is 1 where the engine batches over its slots itself; with strategies static and dynamic Triton
+    forms batches of up to as many requests as there are slots.
     """
-    config = pbtxt.ModelConfig(name=pbtxt.check_model_name(model.name), backend="python", max_batch_size=1)
+    size = model.batching.slots if model.batching.in_batches else 1
+    config = pbtxt.ModelConfig(name=pbtxt.check_model_name(model.name), backend="python", max_batch_size=size)
+    if model.batching.in_batches:
+        _form_batches(config, model.batching)
     for tensor in INPUTS:
         config.input.append(
             pbtxt.ModelInput(
@@ -104,6 +108,8 @@ def model_config(model: LlamaCppModel) -> pbtxt.ModelConfig:
                 data_type=_data_type(tensor),
                 dims=tensor.dims,
                 optional=tensor.default is not None,
+                # Requests with lists of other lengths still belong into one batch; python models get each by itself.
+                allow_ragged_batch=model.batching.in_batches and -1 in tensor.dims,
             )
         )
     for tensor in OUTPUTS:
@@ -116,6 +122,21 @@ def model_config(model: LlamaCppModel) -> pbtxt.ModelConfig:
     config.version_policy.latest.num_versions = 1
     pbtxt.set_parameters(config, model_parameters(model))
     return config
+
+
+def _form_batches(config: pbtxt.ModelConfig, batching: BatchingFacts) -> None:
+    """Triton's batcher: static waits for a full batch, dynamic takes what came within the delay."""
+    triton = config.dynamic_batching
+    if batching.strategy == "static":
+        triton.preferred_batch_size.append(batching.slots)
+        triton.max_queue_delay_microseconds = batching.queue_delay_microseconds or STATIC_DELAY_MICROSECONDS
+    else:
+        triton.preferred_batch_size.extend(batching.preferred_batch_sizes)
+        triton.max_queue_delay_microseconds = batching.queue_delay_microseconds
+    # The batch that is being formed waits in the same queue as those behind it.
+    triton.default_queue_policy.max_queue_size = batching.slots + batching.max_queue_size
+    triton.default_queue_policy.default_timeout_microseconds = batching.queue_timeout_microseconds
+    triton.default_queue_policy.allow_timeout_override = batching.queue_timeout_microseconds > 0
 
 
 def _data_type(tensor: Tensor) -> int:

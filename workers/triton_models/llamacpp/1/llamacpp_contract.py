@@ -72,7 +72,10 @@ OUTPUTS: tuple[Tensor, ...] = (
 PARAMETERS: tuple[Parameter, ...] = (
     Parameter("gguf_path", None, "the engine: a GGUF file; absolute, or relative to the model's folder"),
     Parameter(
-        "strategy", "inflight", "inflight: requests join and leave the running batch; none: one at a time"
+        "strategy",
+        "inflight",
+        "inflight: requests join and leave the running batch; static, dynamic: batches that Triton forms, each "
+        "ending together; none: one at a time",
     ),
     Parameter("slots", "8", "sequences the engine has room for, 1 to 256"),
     Parameter("context_per_slot", "1024", "tokens of prompt and answer together, at least 64"),

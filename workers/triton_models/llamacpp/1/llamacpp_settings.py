@@ -11,7 +11,8 @@ from typing import Literal, cast
 from llamacpp_contract import PARAMETERS
 from llamacpp_errors import SettingsError
 
-Strategy = Literal["none", "inflight"]
+Strategy = Literal["none", "static", "dynamic", "inflight"]
+STRATEGIES: tuple[Strategy, ...] = ("none", "static", "dynamic", "inflight")
 
 # ggml_type numbers of ggml.h (they are part of the GGUF format and do not change).
 KV_CACHE_TYPES: dict[str, int] = {
@@ -46,8 +47,13 @@ class Settings:
 
     @property
     def max_running(self) -> int:
-        """Requests that run at once: every slot with inflight, one with none (the slots stay configured)."""
-        return self.slots if self.strategy == "inflight" else 1
+        """Requests that run at once: one with none (the slots stay configured), else every slot."""
+        return 1 if self.strategy == "none" else self.slots
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether a batch that Triton formed ends together, before the next one begins."""
+        return self.strategy in ("static", "dynamic")
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -72,8 +78,10 @@ def read_settings(parameters: Mapping[str, str], model_folder: str, kind: str = 
     if not path:
         raise SettingsError("parameter gguf_path: it is missing; give the path of the engine's GGUF file.")
     strategy = values["strategy"]
-    if strategy not in ("none", "inflight"):
-        raise SettingsError(f"parameter strategy: {strategy!r} is not known; use none or inflight.")
+    if strategy not in STRATEGIES:
+        raise SettingsError(
+            f"parameter strategy: {strategy!r} is not known; use one of {', '.join(STRATEGIES)}."
+        )
     kv_cache_type = str(values["kv_cache_type"]).upper()
     if kv_cache_type not in KV_CACHE_TYPES:
         raise SettingsError(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+from llamacpp_batch import Batch
 from llamacpp_contract import INPUTS, OUTPUTS
 from llamacpp_delivery import CancelWatcher, Outputs, Ticket, Writer
 from llamacpp_engine import Engine
@@ -63,6 +64,7 @@ class TritonPythonModel:
         check_numpy()
         parameters = {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
         settings = read_settings(parameters, args["model_repository"], args.get("model_instance_kind", "CPU"))
+        self._in_batches = settings.in_batches
         self._declared = frozenset(output["name"] for output in config["output"])
         self._measures = Measures(settings.max_running, settings.kv_capacity_tokens)
         log = pb_utils.Logger.log_warn
@@ -81,24 +83,39 @@ class TritonPythonModel:
         )
 
     def execute(self, requests: list[Any]) -> None:
-        """Hand the requests over. Inputs are read here: their memory is the server's again after the return."""
+        """Hand the requests over. Inputs are read here: their memory is the server's again after the return.
+
+        In batches this returns only when all have ended: Triton forms the next one meanwhile.
+        """
+        batch = Batch() if self._in_batches else None
         for request in requests:
             sender = request.get_response_sender()
             try:
-                self._accept(request, sender)
+                self._accept(request, sender, batch)
             except ModelError as error:
                 self._measures.finished("rejected")
                 sender.send(refuse(error), flags=FINAL)
             except Exception as error:
                 self._measures.finished("error")
                 sender.send(refuse(ModelError(f"The request could not be read: {error!r}.")), flags=FINAL)
+        if batch is not None:
+            batch.seal()
+            batch.wait()
 
-    def _accept(self, request: Any, sender: Any) -> None:
+    def _accept(self, request: Any, sender: Any, batch: Batch | None) -> None:
         inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         parameters = json.loads(request.parameters() or "{}")
         wanted = read_request(inputs, parameters)
         ticket = Ticket(sender, wanted.stream, self._writer)
-        ticket.job = self._engine.submit(wanted, ticket)
+        if batch is None:
+            ticket.job = self._engine.submit(wanted, ticket)
+        else:
+            member = batch.member(ticket)
+            try:
+                ticket.job = self._engine.submit(wanted, member)
+            except BaseException:
+                batch.withdraw()
+                raise
         self._watcher.watch(ticket)
 
     def finalize(self) -> None:
