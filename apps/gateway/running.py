@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -148,7 +149,7 @@ class Registry:
                 await async_client().delete(PREFIX + self.process)
 
     async def _publish_once(self) -> None:
-        rows = [asdict(request) for request, _ in list(self._running.values())[:MOST_PUBLISHED]]
+        rows = [request for request, _ in itertools.islice(self._running.values(), MOST_PUBLISHED)]
         text = orjson.dumps(rows)
         now = time.monotonic()
         # An unchanged snapshot is written again before it would be forgotten.

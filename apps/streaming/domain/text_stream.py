@@ -154,12 +154,15 @@ class StopFilter:
         self._words = tuple(sorted({word for word in words if word}, key=len, reverse=True))
         self._held = ""
         self.found = ""
+        # Nearly every piece of a text holds no letter that a word begins with; only the others are looked at closely.
+        self._first = frozenset(word[0] for word in self._words)
+        self._starts = re.compile(f"[{re.escape(''.join(sorted(self._first)))}]") if self._words else None
 
     def feed(self, text: str) -> str:
         """The text that cannot belong to a word any more."""
         if self.found:
             return ""
-        if not self._words:
+        if self._starts is None or (not self._held and self._starts.search(text) is None):
             return text
         self._held += text
         places = [(self._held.find(word), word) for word in self._words]
@@ -182,7 +185,7 @@ class StopFilter:
         longest = len(self._words[0]) - 1
         for size in range(min(longest, len(self._held)), 0, -1):
             tail = self._held[-size:]
-            if any(word.startswith(tail) for word in self._words):
+            if tail[0] in self._first and any(word.startswith(tail) for word in self._words):
                 return size
         return 0
 
