@@ -7,9 +7,10 @@ import time
 
 # Seconds between two readings of a server where there are few.
 PERIOD = 1.0
-# Servers are asked within this part of each period; the writer follows at WRITE_OFFSET of it.
-SPREAD = 0.3
-WRITE_OFFSET = 0.6
+# Servers are asked within this part of each period; the writer follows at WRITE_OFFSET of it. What lies between them
+# adds to the time from an event to the page; an answer that comes later is in the next sample.
+SPREAD = 0.2
+WRITE_OFFSET = 0.3
 # A single answer may take this part of a period, but not longer than MOST_SECONDS.
 PATIENCE = 0.9
 MOST_SECONDS = 5.0
