@@ -67,6 +67,16 @@ class Window:
         return self.begin <= at < self.end
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One answered request: sent, first token, last token (seconds of time.perf_counter), number of tokens."""
+
+    sent: float
+    first: float
+    done: float
+    tokens: int
+
+
 def workload(seed: int, least: int, most: int) -> Iterator[Ask]:
     """Endless requests: short questions behind the model's own system prompt, answers of mixed lengths."""
     chosen = random.Random(seed)
@@ -79,7 +89,7 @@ def workload(seed: int, least: int, most: int) -> Iterator[Ask]:
 
 async def run(url: str, asks: Iterator[Ask], clients: int, warm_up: float, seconds: float) -> Window:
     """Drive `clients` until each has had an answer (at most `warm_up` seconds), then measure for `seconds`."""
-    loop = _Loop(f"{url}/generate_stream", asks, clients)
+    loop = Loop(f"{url}/generate_stream", asks, clients)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         tasks = [asyncio.create_task(loop.client(session)) for _ in range(clients)]
         warm = asyncio.create_task(loop.warm.wait())
@@ -95,6 +105,21 @@ async def run(url: str, asks: Iterator[Ask], clients: int, warm_up: float, secon
     return loop.window
 
 
+async def finish(url: str, asks: Iterator[Ask], clients: int, answers: int) -> tuple[Window, list[Span]]:
+    """Let each client have so many answers, all of them complete: what happened from the first to the last."""
+    loop = Loop(f"{url}/generate_stream", asks, clients)
+    loop.window = Window(time.perf_counter(), float("inf"))
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        for _answer in range(answers):
+            await loop.one(session, next(asks))
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        await asyncio.gather(*(client(session) for _ in range(clients)))
+    loop.window.end = time.perf_counter()
+    return loop.window, loop.spans
+
+
 async def _until_failure_or(tasks: list[asyncio.Task[Any]], seconds: float, when: str) -> None:
     """Wait, and raise what a task raised."""
     done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=when)
@@ -102,22 +127,27 @@ async def _until_failure_or(tasks: list[asyncio.Task[Any]], seconds: float, when
         task.result()
 
 
-class _Loop:
+class Loop:
+    """Clients of one model, and what they saw in `window`."""
+
     def __init__(self, url: str, asks: Iterator[Ask], clients: int) -> None:
         self._url = url
         self._asks = asks
         self._answers_left = clients
         self.warm = asyncio.Event()
         self.window = Window(float("inf"), float("inf"))
+        self.spans: list[Span] = []
 
     async def client(self, session: aiohttp.ClientSession) -> None:
+        """Ask without end."""
         while True:
-            await self._one(session, next(self._asks))
+            await self.one(session, next(self._asks))
             self._answers_left -= 1
             if self._answers_left <= 0:
                 self.warm.set()
 
-    async def _one(self, session: aiohttp.ClientSession, ask: Ask) -> None:
+    async def one(self, session: aiohttp.ClientSession, ask: Ask) -> Span:
+        """One request and its whole answer."""
         # Exactly `tokens` come: the end token is not allowed before.
         body = {
             "text_input": ask.prompt,
@@ -127,6 +157,7 @@ class _Loop:
             "stream": True,
         }
         sent = time.perf_counter()
+        first: float | None = None
         last: float | None = None
         got = 0
         async with session.post(self._url, json=body) as response:
@@ -140,12 +171,15 @@ class _Loop:
                 tokens = int(found[1])
                 got += tokens
                 self._note(now, tokens, sent, last)
-                last = now
+                first, last = first or now, now
         if got != ask.tokens:
             raise RuntimeError(f"{ask.tokens} tokens were asked for, {got} came")
         done = time.perf_counter()
+        span = Span(sent, first or done, last or done, got)
+        self.spans.append(span)
         if self.window.holds(done):
             self.window.latencies.append(done - sent)
+        return span
 
     def _note(self, now: float, tokens: int, sent: float, last: float | None) -> None:
         window = self.window
