@@ -330,4 +330,6 @@ def _dtype(top: Config, part: Config) -> str | None:
 def _position(family: Family, rope: Rope | None) -> str | None:
     if rope is not None:
         return "rope"
-    return family.position if family.position != "rope" else "alibi"
+    if family.position != "rope":
+        return family.position
+    return "alibi" if family.config.flag("alibi", "attn_config.alibi") else "none"

@@ -24,6 +24,8 @@ def read_rope(family: Family) -> Rope | None:
     config = family.config
     if family.position != "rope" or config.flag("alibi", "attn_config.alibi"):
         return None
+    if config.get("position_embedding_type") in ("nope", "learned_absolute", "alibi"):
+        return None
     scaling = _scaling(config)
     kind = _kind(config, scaling)
     factor = scaling.real("factor") if scaling else None

@@ -53,6 +53,8 @@ class Hybrid(Sparse):
 class Jamba(Hybrid):
     """Jamba: attention and experts each at a period and an offset; Mamba 1 with norms of its parts."""
 
+    position = "none"
+
     def _every(self, name: str, layer: int, period: int, offset: int) -> bool:
         every = self.config.whole(f"{name}_layer_period", most=MOST_LAYERS) or period
         start = self.config.whole(f"{name}_layer_offset", most=MOST_LAYERS, least=0)
@@ -151,6 +153,7 @@ class NemotronH(Sparse):
     """
 
     gated = False
+    position = "none"
     KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "mlp"}
 
     def read_inner(self) -> int | None:

@@ -62,6 +62,10 @@ class Mamba(Family):
         )
         return blocks.add(block, LayerParams(norms=sizes.hidden))
 
+    def tp_rules(self) -> list[tuple[str, int]]:
+        """The inner width is spread over ranks."""
+        return [] if self.dims.hidden is None else [("inner width", self._inner(self.dims.hidden))]
+
     def cached(self, layer: int, kind: str) -> Cached:
         """A convolution's last inputs and the state."""
         if self.dims.hidden is None:

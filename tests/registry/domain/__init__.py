@@ -1,0 +1,1 @@
+"""Facts of checkpoints: plain Python, no database."""
