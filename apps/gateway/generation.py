@@ -57,6 +57,10 @@ class Generation(Call):
     request: ChatRequest | CompletionRequest
     data: dict[str, Any]
     letters = 0
+    # Tokens of the prompt as they are guessed from its length, until the engine counts them.
+    _asked_tokens = 0
+    # Whether the engine counts the tokens of each message.
+    _counts = False
 
     async def serve(self) -> None:
         """See the module."""
@@ -106,10 +110,11 @@ class Generation(Call):
         if route.record_bodies:
             self.prompt_text = text or orjson.dumps(self.data.get("messages") or "").decode()
         self.phase = "waiting"
+        self._asked_tokens = max(1, (len(text) or self.letters) // 4)
         grant = await self.parts.admission.admit(
             key,
             route,
-            prompt_tokens=max(1, (len(text) or self.letters) // 4),
+            prompt_tokens=self._asked_tokens,
             max_tokens=self._wanted(key, route) or DEFAULT_MAX_TOKENS,
             priority=key.priority,
             request_id=self.exchange.request_id,
@@ -122,7 +127,17 @@ class Generation(Call):
             try:
                 await self._attempts(key, route, generation)
             finally:
-                grant.settle(self.prompt_tokens or 0, self.completion_tokens or 0)
+                self._settle()
+
+    def _settle(self) -> None:
+        """Tell the limits what was used. A stream that was cut off used what it had sent, though nobody told so."""
+        sent = self.running.tokens if self.running is not None else 0
+        if self.completion_tokens is None and self._counts:
+            self.completion_tokens = sent
+        if self.grant is not None:
+            began = self.ttft is not None
+            prompt = self.prompt_tokens or (self._asked_tokens if began else 0)
+            self.grant.settle(prompt, self.completion_tokens or (sent if began else 0))
 
     async def _attempts(self, key: KeyFacts, route: Route, generation: GenerationRequest | None) -> None:
         excluded: set[str] = set()
@@ -204,6 +219,7 @@ class Generation(Call):
                     out.append(writer.delta(event))
                     if running is not None:
                         running.tokens += 1 if event.tokens is None else event.tokens
+                    self._counts = event.tokens is not None
                     if keeps:
                         self.answer_text.append(event.text)
                 elif isinstance(event, StreamEnd):
