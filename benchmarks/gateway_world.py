@@ -19,13 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.serving import RunningServer, find_installation, serve_folder
-from deploy.local import environment
+from deploy.local import environment, packages
+from deploy.local.home import find_home
+from deploy.local.progress import Steps
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PUMP_FILES = CHECKOUT / "tests/data/pump"
 PUMP, DOUBLE = "pump", "double"
 GAP = 0.02
 START_SECONDS = 90.0
+# The home that `make up` uses; the benchmark's own processes get another.
+HOME = os.environ.get("INFLIGHT_HOME") or str(CHECKOUT / "var")
 
 
 @dataclass
@@ -47,10 +51,9 @@ class World:
         """Another gateway process on a port of its own, with these variables."""
         return _gateway(self.stack, self.home, {**self.environ, **environ})
 
-    def litellm(self) -> int | None:
-        """The litellm proxy's port; None where it is not installed."""
-        if not self.litellm_program:
-            return None
+    def litellm(self) -> int:
+        """Start the litellm proxy; its port. Its environment is made first where there is none (750 MB)."""
+        program = Path(self.litellm_program) if self.litellm_program else litellm_environment()
         port = _free_port()
         config = self.home / "litellm.yaml"
         config.write_text(
@@ -59,9 +62,9 @@ class World:
             f"litellm_settings:\n  drop_params: true\ngeneral_settings:\n  master_key: {self.key}\n",
             encoding="utf-8",
         )
-        argv = [self.litellm_program, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+        argv = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
         environ = {**os.environ, "LITELLM_LOG": "ERROR", "LITELLM_TELEMETRY": "False"}
-        environ["PATH"] = f"{Path(self.litellm_program).parent}{os.pathsep}{environ.get('PATH', '')}"
+        environ["PATH"] = f"{program.parent}{os.pathsep}{environ.get('PATH', '')}"
         _start(self.stack, self.home / "litellm.log", [*argv, "--num_workers", "1"], environ)
         _until_answers(f"http://127.0.0.1:{port}/health/liveliness", self.home / "litellm.log")
         return port
@@ -76,6 +79,16 @@ class World:
                 return response.status == 200 and b"</html>" in response.read()
         except OSError:
             return False
+
+
+def litellm_environment() -> Path:
+    """The litellm program of requirements/bench-litellm.lock, in an environment under the home of `make up`."""
+    home = find_home(dict(os.environ) | {"INFLIGHT_HOME": HOME})
+    venv = packages.Venv(home.cache / "bench-litellm", (packages.REQUIREMENTS / "bench-litellm.lock",))
+    home.cache.mkdir(parents=True, exist_ok=True)
+    with Steps(1).step("Packages of the litellm proxy") as step:
+        packages.ensure(venv, step, home.cache / "pip-bench-litellm.log", home.cache)
+    return venv.root / "bin/litellm"
 
 
 @contextmanager
@@ -125,7 +138,7 @@ def world(litellm: str = "", triton: bool = True) -> Iterator[World]:
 def _environment(home: Path) -> dict[str, str]:
     """A home of the benchmark's own; programs are those of `make up`, unless the environment names some."""
     known: dict[str, str] = {}
-    for folder in (Path(os.environ.get("INFLIGHT_HOME") or CHECKOUT / "var"), CHECKOUT / "var/test"):
+    for folder in (Path(HOME), CHECKOUT / "var/test"):
         known = known or environment.read(folder / "run/environment")
     programs = {name: value for name, value in known.items() if "TRITON" in name or "SERVING" in name}
     redis = os.environ.get("INFLIGHT_REDIS_SERVER") or known.get("INFLIGHT_REDIS_SERVER")

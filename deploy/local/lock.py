@@ -29,6 +29,7 @@ LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # Installed as they are: their own requirements are not what their binaries need.
     ("serving-binaries.lock", ("--no-deps", "--group=pyproject.toml:serving-binaries")),
     ("demo-checkpoint.lock", ("--no-deps", "--group=pyproject.toml:demo-checkpoint")),
+    ("bench-litellm.lock", ("--group=pyproject.toml:bench-litellm",)),
 )
 
 
