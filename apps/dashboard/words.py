@@ -83,6 +83,7 @@ KINDS: dict[str, Promise] = {
 
 # Verbs of the audit trail that are neither a state nor a plain word already.
 VERBS: dict[str, Promise] = {
+    "advice_applied": _("changed on advice"),
     "cancel": _("cancel asked for"),
     "changed": _("changed"),
     "created": _("created"),

@@ -12,6 +12,7 @@ from ninja.openapi.docs import Swagger
 from apps.accounts.api import router as accounts_router
 from apps.accounts.rest import AUTH
 from apps.chat.api import router as chat_router
+from apps.control.api import router as control_router
 from apps.core.exceptions import NotFound
 from apps.engines.api import router as engines_router
 from apps.fleet.api import router as fleet_router
@@ -44,6 +45,7 @@ for router in (
     serving_router,
     fleet_router,
     telemetry_router,
+    control_router,
     chat_router,
     gateway_router,
     specs_router,

@@ -94,6 +94,7 @@ DOORS: dict[str, Doors] = {
         "gateway:delete_external", "delete_external_deployment", "external_deployment delete"
     ),
     "gateway.cancel_request": Doors("gateway:cancel", "cancel_gateway_request", "gateway_request cancel"),
+    "control.apply_advice": Doors("serving:apply_advice", "apply_advice", "advice apply"),
     "telemetry.save_alert_rule": Doors("alerts:new_rule", "create_alert_rule", "alert_rule enable"),
     "telemetry.delete_alert_rule": Doors("alerts:delete_rule", "delete_alert_rule", "alert_rule delete"),
     "telemetry.acknowledge": Doors("alerts:acknowledge", "acknowledge_alert", "alert ack"),
@@ -254,6 +255,7 @@ def test_every_command_on_objects_is_in_the_table() -> None:
             assert verbs - listed <= {
                 f"{name} list",
                 "alert_rule disable",
+                "advice show",
                 "node uncordon",
                 "hub_access show",
             }

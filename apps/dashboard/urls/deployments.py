@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from apps.dashboard.views import advice
 from apps.dashboard.views import deployment as one
 from apps.dashboard.views import deployments as views
 
@@ -16,6 +17,8 @@ urlpatterns = [
     path("<str:name>/live.json", one.live_data, name="live_data"),
     path("<str:name>/instances/", one.instances, name="instances"),
     path("<str:name>/configuration/", one.configuration, name="configuration"),
+    path("<str:name>/advice/", advice.advice, name="advice"),
+    path("<str:name>/advice/<str:advice_id>/apply/", advice.apply, name="apply_advice"),
     path("<str:name>/access/", one.access, name="access"),
     path("<str:name>/edit/", views.edit, name="edit"),
     path("<str:name>/deploy/", views.deploy, name="deploy"),

@@ -33,6 +33,7 @@ def _tabs(row: Deployment, current: str) -> list[dict[str, Any]]:
         "deployment": _("Live"),
         "instances": _("Instances"),
         "configuration": _("Configuration"),
+        "advice": _("Advice"),
         "access": _("Access"),
     }
     return [
@@ -41,7 +42,8 @@ def _tabs(row: Deployment, current: str) -> list[dict[str, Any]]:
     ]
 
 
-def _context(row: Deployment, tab: str) -> dict[str, Any]:
+def tab_context(row: Deployment, tab: str) -> dict[str, Any]:
+    """Context of the frame around every tab."""
     target = selectors.target_revision(row)
     live = list(selectors.shown_instances(row))
     return {
@@ -84,7 +86,7 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
     row = selectors.deployment(name)
     now = time.time()
     context = {
-        **_context(row, "deployment"),
+        **tab_context(row, "deployment"),
         **deployment_charts.context(row, ranges.parse(request.GET, now), now),
     }
     return render(request, "pages/deployment_live.html", context)
@@ -101,7 +103,7 @@ def live_data(request: HttpRequest, name: str) -> HttpResponse:
 def instances(request: HttpRequest, name: str) -> HttpResponse:
     """Servers of a deployment, one of them with its log."""
     row = selectors.deployment(name)
-    context = _context(row, "instances")
+    context = tab_context(row, "instances")
     shown = context["instances"]
     gone = list(row.instances.filter(state="gone").select_related("revision", "node", "gpu")[:GONE_SHOWN])
     wanted = request.GET.get("instance", "")
@@ -148,7 +150,7 @@ def configuration(request: HttpRequest, name: str) -> HttpResponse:
     chosen = _chosen(request, history)
     files = preview.rendered_files(row)
     context = {
-        **_context(row, "configuration"),
+        **tab_context(row, "configuration"),
         "files": files.items(),
         "revisions": history,
         "chosen": chosen,
@@ -179,7 +181,7 @@ def access(request: HttpRequest, name: str) -> HttpResponse:
     row = selectors.deployment(name)
     question = "What is the capital of France?"
     context = {
-        **_context(row, "access"),
+        **tab_context(row, "access"),
         "chat_argv": ["python", "manage.py", "chat", "--deployment", row.name, question],
         "chat_json_argv": ["python", "manage.py", "chat", "--deployment", row.name, "--json", question],
         "read_command": 'curl --header "Authorization: Bearer $INFLIGHT_TOKEN" '

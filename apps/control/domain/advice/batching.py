@@ -85,17 +85,19 @@ def batch_never_full(rule: Rule, subject: Subject, figures: Figures) -> Outcome:
         return rule.cannot_say(f"Fewer than {LEAST_REQUESTS} requests ended in this range.")
     if figures.seconds < 600:
         return rule.cannot_say("Ten minutes are needed to say that something never happens.")
-    if peak is None or peak > most / 2:
+    if peak is None or peak > most * subject.replicas / 2:
         return rule.fine()
-    wanted = max(2, 2 ** math.ceil(math.log2(max(1.0, peak) * 1.25)))
+    each = peak / subject.replicas
+    wanted = max(2, 2 ** math.ceil(math.log2(max(1.0, each) * 1.25)))
     if wanted >= most:
         return rule.fine()
     return rule.advise(
-        f"At most {peak:.0f} requests ran at once; there are {most} slots, each with its part of the KV cache.",
+        f"At most {peak:.0f} requests ran at once; there are {most * subject.replicas} slots, each with its part "
+        "of the KV cache.",
         f"Lower the maximum batch size to {wanted}: memory is free for longer sequences or other deployments. "
         "More requests at once would then wait.",
         Evidence("Highest number running", peak, "", "requests_running"),
-        Evidence("Slots", most),
+        Evidence("Slots", most * subject.replicas),
         Evidence("Requests in this range", requests),
         change=Change("max_batch_size", most, wanted),
         weight="info",
