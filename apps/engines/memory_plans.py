@@ -333,6 +333,57 @@ def _within(field: str, value: int, low: int, high: int) -> int:
     )
 
 
+# The planner's words for what TensorRT-LLM's builder calls otherwise; 16 bit is no quantisation.
+TRTLLM_FORMATS = {
+    "fp16": "none",
+    "bf16": "none",
+    "fp32": "none",
+    "fp8": "fp8",
+    "int8": "int8_wo",
+    "int8_sq": "int8_sq",
+    "int4_wo": "int4_wo",
+    "int4": "int4_awq",
+    "int4_awq": "int4_awq",
+    "int4_awq_zeros": "awq",
+    "int4_gptq": "gptq",
+    "w4a8_awq": "w4a8_awq",
+    "nvfp4": "nvfp4",
+}
+DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+
+
+def build_documents(checkpoint: Checkpoint, found: Answer) -> list[dict[str, Any]]:
+    """The plan as documents for compose_build and apply; empty where TensorRT-LLM's builder has no such format."""
+    form = TRTLLM_FORMATS.get(found.weights)
+    if found.engine != "tensorrt_llm" or form is None or checkpoint.format != Checkpoint.Format.HUGGING_FACE:
+        return []
+    given = found.given
+    name = f"{checkpoint.name[:48]}-{found.weights.replace('_', '-')}"
+    narrow = given.kv if given.kv in ("fp8", "int8") else "auto"
+    spec: dict[str, Any] = {
+        "builder": "trtllm",
+        "checkpoint": checkpoint.name,
+        "quantization": name if narrow != "auto" else form,
+        "parallel": {"tp": given.tp, "pp": given.pp, "moeEp": given.ep},
+        "build": {
+            "max_batch_size": given.max_batch_size,
+            "max_seq_len": found.max_seq_len,
+            "max_num_tokens": given.max_num_tokens,
+            "max_beam_width": given.beam_width,
+        },
+    }
+    if found.weights in DTYPES:
+        spec["dtype"] = DTYPES[found.weights]
+    documents = [("Checkpoint", checkpoint.name, {"source": {"path": checkpoint.path}})]
+    if narrow != "auto":
+        documents.append(("QuantizationProfile", name, {"format": form, "kvCacheDtype": narrow}))
+    documents.append(("BuildProfile", name, spec))
+    return [
+        {"apiVersion": "inflight/v1", "kind": kind, "metadata": {"name": title}, "spec": body}
+        for kind, title, body in documents
+    ]
+
+
 def _total(terms: tuple[Term, ...], group: str) -> Segment:
     found = [term for term in terms if term.group == group]
     return Segment(

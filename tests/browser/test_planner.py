@@ -16,6 +16,7 @@ from tests.browser.conftest import Tab
 from tests.browser.test_every_page import THEMES, WIDTHS
 from tests.browser.world import LONG
 from tests.pages.test_planner import LLAMA_8B
+from tests.support.llama import write_llama
 
 FITS = "?checkpoint={name}&gpu=h100-sxm&max_batch_size=64&max_seq_len=8192"
 TIGHT = "?checkpoint={name}&gpu=a2&max_seq_len=8192"
@@ -29,6 +30,8 @@ def llama(tab: Tab) -> Checkpoint:
     folder = Path(settings.INFLIGHT_HOME) / "checkpoints" / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(LLAMA_8B))
+    write_llama(Path(settings.INFLIGHT_HOME) / "checkpoints" / "whole" / "tiny.gguf")
+    register_checkpoint("test", "whole", {"demo": "whole"})
     return register_checkpoint("test", name, {"path": str(folder)})
 
 
@@ -80,9 +83,15 @@ def test_sliders_price_again_and_the_address_holds_the_plan(tab: Tab, llama: Che
     assert page.locator("#plan .memory-legend").inner_text() == words
     assert page.locator("#p-weights").input_value() == "q4_0"
     assert page.locator("[name=max_seq_len]").input_value() == longest
+    # What cannot be planned says why, and the next choice is priced again.
+    page.locator("#p-checkpoint").select_option("tiny")
+    expect(page.locator("[data-refused]")).to_be_visible()
+    page.locator("#p-checkpoint").select_option("whole")
+    page.locator("#p-gpu").select_option("l4")
+    expect(page.locator("[data-fits=yes]")).to_be_visible()
     page.locator("[data-carry]").click()
     page.wait_for_url("**/builds/new/**")
-    assert page.locator("[name=checkpoint]").input_value() == llama.name
+    assert page.locator("[name=checkpoint]").input_value() == "whole"
     assert page.locator("[name=quantization]").input_value() == "Q4_0"
 
 

@@ -6,10 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from django.conf import settings
+from django.http import QueryDict
 from django.test import Client
 from django.urls import reverse
 
+from apps.dashboard import planner
+from apps.engines import memory_plans
+from apps.engines.domain.memory.inputs import PlanInput
+from apps.engines.domain.trtllm.request import read_request
+from apps.registry.models import Checkpoint
 from apps.registry.services import register_checkpoint
 from tests import objects
 from tests.people import client_of, person
@@ -61,7 +68,9 @@ def test_a_plan_stands_in_the_address(operator: Client, llama: str) -> None:
     assert 'data-fits="yes"' in text
     assert "22.0" in text
     assert '<option value="fp8" selected>FP8</option>' in text
-    assert "No builder of this installation writes fp8 weights" in text
+    assert "builder: trtllm" in text
+    text = page(operator, "checkpoint=llama-8b&gpu=b200&weights=mxfp4")
+    assert "No builder of this installation writes mxfp4 weights" in text
 
 
 def test_the_part_says_its_address(operator: Client, llama: str) -> None:
@@ -114,6 +123,38 @@ def test_a_plan_of_the_embedded_engine_is_carried_into_a_build(operator: Client)
     form = operator.get(link.replace("&amp;", "&")).content.decode()
     assert '<option value="Q8_0" selected>' in form
     assert '<option value="whole" selected>' in form
+
+
+def test_a_plan_for_tensorrt_llm_is_carried_as_documents(operator: Client, llama: str) -> None:
+    row = Checkpoint.objects.get(name=llama)
+    given = PlanInput(gpu="h100-sxm", tp=2, weights="fp8", kv="fp8", max_batch_size=32, max_seq_len=4096)
+    documents = memory_plans.build_documents(row, memory_plans.answer(row, given))
+    read = read_request(yaml.safe_load_all(yaml.safe_dump_all(documents)))
+    assert (read.parallel.tp, read.quantization.format, read.quantization.kv_cache) == (2, "fp8", "fp8")
+    assert read.build["max_batch_size"] == 32
+    assert read.model == row.path
+    text = page(operator, f"{planner.address(row, given)}", "result")
+    assert "builder: trtllm" in text
+    assert planner.read(QueryDict(planner.address(row, given))) == given
+
+
+def test_the_form_of_a_build_says_whether_its_engine_fits(operator: Client) -> None:
+    slot = objects.node().gpus.get()
+    slot.node.versions = {"memory_bytes": 8 * 2**30}
+    slot.node.save()
+    write_llama(Path(settings.INFLIGHT_HOME) / "checkpoints" / "whole" / "tiny.gguf")
+    register_checkpoint("test", "whole", {"demo": "whole"})
+    preview = reverse("engines:preview")
+    text = operator.get(
+        preview, {"mode": "new", "checkpoint": "whole", "quantization": "Q8_0"}
+    ).content.decode()
+    assert 'data-build-plan="yes"' in text
+    slot.node.versions = {"memory_bytes": 2**20}
+    slot.node.save()
+    text = operator.get(
+        preview, {"mode": "new", "checkpoint": "whole", "quantization": "Q8_0"}
+    ).content.decode()
+    assert 'data-build-plan="no"' in text
 
 
 def test_the_checkpoints_page_leads_here(operator: Client, llama: str) -> None:

@@ -11,12 +11,19 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _t
 from django.utils.translation import gettext_lazy as _
 
+from apps.core.exceptions import InflightError
 from apps.dashboard import formats
+from apps.dashboard.planner import address
 from apps.engines import learning
-from apps.engines.memory_plans import Segment
+from apps.engines.domain.memory.inputs import PlanInput
+from apps.engines.memory_plans import Segment, answer, slot_name
 from apps.engines.models import Build, MemoryMeasurement
+from apps.fleet.models import Gpu
+from apps.registry.models import Checkpoint
 
 register = template.Library()
+# The defaults of a batching profile.
+USUAL_BATCH, USUAL_LENGTH = 16, 1024
 # Rows of a few loads of one engine.
 MOST = 40
 
@@ -52,8 +59,8 @@ class Part:
 
     @property
     def range(self) -> bool:
-        """Whether the figure is an estimate with a range."""
-        return self.low != self.high
+        """Whether the figure is an estimate whose range can be seen."""
+        return str(formats.memory(self.low)) != str(formats.memory(self.high))
 
 
 @register.inclusion_tag("pieces/memory_bar.html")
@@ -80,6 +87,25 @@ def memory_bar(segments: Iterable[Segment], total: int) -> dict[str, Any]:
         "limit": round(100 * total / whole, 3) if used > total else None,
         "label": f"{words} {_t('of')} {formats.memory(total)}",
     }
+
+
+@register.inclusion_tag("pieces/build_plan.html")
+def build_plan(checkpoint: Checkpoint, quantization: str) -> dict[str, Any]:
+    """What serving the engine of a build would take of this fleet's first slot, with the usual batching."""
+    slot = Gpu.objects.select_related("node").order_by("node__node_id", "index").first()
+    if slot is None or checkpoint.format != Checkpoint.Format.GGUF:
+        return {}
+    given = PlanInput(
+        gpu=slot_name(slot),
+        weights=quantization.lower(),
+        max_batch_size=USUAL_BATCH,
+        max_seq_len=USUAL_LENGTH,
+    )
+    try:
+        found = answer(checkpoint, given)
+    except InflightError as error:
+        return {"refused": f"{error.sentence} {error.remedy}"}
+    return {"plan": found, "slot": slot, "address": address(checkpoint, given)}
 
 
 @register.inclusion_tag("pieces/measurements.html")
@@ -140,5 +166,5 @@ def _range(row: MemoryMeasurement) -> str:
 
 
 def _signed(share: float) -> str:
-    sign = "+" if share > 0 else formats.MINUS if share < 0 else ""
+    sign = "" if abs(share) < 0.0005 else "+" if share > 0 else formats.MINUS
     return f"{sign}{formats.percent(min(abs(share), 99.0), 1)}"

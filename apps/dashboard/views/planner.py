@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import yaml
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -67,9 +68,12 @@ def _priced(request: HttpRequest, row: Checkpoint | None) -> dict[str, Any]:
 
 
 def _carry(row: Checkpoint, found: memory_plans.Answer) -> dict[str, str]:
-    """Addresses of the forms that take the plan over; empty where no builder here makes such an engine."""
+    """Addresses of the forms that take the plan over, or documents; empty where no builder makes such an engine."""
+    documents = memory_plans.build_documents(row, found)
+    if documents:
+        return {"yaml": yaml.safe_dump_all(documents, sort_keys=False)}
     kind = found.quantization
-    if kind is None:
+    if kind is None or row.format != Checkpoint.Format.GGUF:
         return {}
     return {
         "build": f"{reverse('engines:new')}?checkpoint={row.name}&type={kind}",
