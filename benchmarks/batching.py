@@ -1,10 +1,10 @@
-"""In-flight batching against none: the same engine file, slots, threads and workload, one after the other, repeated.
+"""In-flight batching against dynamic, static and none: the same engine, slots, threads and workload, in turns.
 
     .venv/bin/python -m benchmarks.batching --engine PATH.gguf
 
-Both servers are started once and take turns: while one is measured the other has nothing to do. Nothing slows the
-strategy `none` down: it is the same model with one request at a time. Prints a Markdown table and the ratio of each
-pair of turns; `--json FILE` also writes every figure.
+Every strategy's server is started once and they take turns: while one is measured the others have nothing to do. No
+strategy is slowed down: all are the same model. First a closed loop of clients, then Poisson arrivals at a share of
+what in-flight batching has just managed. Prints Markdown tables; `--json FILE` also writes every figure.
 """
 
 from __future__ import annotations
@@ -18,43 +18,21 @@ import os
 import platform
 import re
 import signal
-import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from apps.serving.domain.batching import BatchingFacts
-from benchmarks import closed_loop, load
+from apps.serving.domain.batching import STRATEGIES, BatchingFacts, Strategy
+from benchmarks import closed_loop, load, open_loop
+from benchmarks.batching_report import Turn, report
 from benchmarks.serving import HOMES, MODEL, RunningServer, ServerProblem, find_installation, serve
 
-Strategy = Literal["none", "inflight"]
-STRATEGIES: tuple[Strategy, ...] = ("none", "inflight")
+# Seconds that dynamic batching waits for company: a few steps of the engine.
+DYNAMIC_DELAY_MICROSECONDS = 20_000
 BATCH_BUCKET = re.compile(r'^inflight_batch_size_bucket\{.*le="([^"]+)"\} (\S+)$', re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """Figures of one turn; seconds, tokens. `batches` maps the upper bound of a bucket to its share of the steps.
-
-    `others` is the share of the machine that programs used which are not part of the benchmark.
-    """
-
-    strategy: Strategy
-    requests_per_second: float
-    tokens_per_second: float
-    latency_mean: float
-    latency_p99: float
-    ttft_p50: float
-    ttft_p99: float
-    itl_p50: float
-    itl_p99: float
-    answers: int
-    batches: dict[str, float]
-    others: float = 0.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ServerProblem as problem:
         print(problem, file=sys.stderr)
         return 1
-    print(report(engine, turns, options))
+    print(report(turns, options.load))
+    print(conditions(engine, turns, options))
     if options.json:
         options.json.write_text(json.dumps([asdict(turn) for turn in turns], indent=1))
     return 0
@@ -82,8 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=0, help="0: every core")
     parser.add_argument("--least", type=int, default=8, help="fewest tokens of an answer")
     parser.add_argument("--most", type=int, default=128, help="most tokens of an answer")
+    parser.add_argument("--load", type=float, default=0.7, help="arrivals as a share of in-flight's; 0: none")
+    parser.add_argument("--only", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=25.0, help="measured time of a turn")
+    parser.add_argument("--seconds", type=float, default=20.0, help="measured time of a turn")
     parser.add_argument("--warm-up", type=float, default=40.0, help="bound of the time before it")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every figure here")
@@ -107,54 +88,87 @@ def find_engine() -> Path:
 
 
 def measure(engine: Path, options: argparse.Namespace) -> list[Turn]:
-    """Every turn, strategies interleaved: none, inflight, none, inflight..."""
+    """Every turn, strategies interleaved; the closed loop of a repeat, then its arrivals."""
     installation = find_installation()
     turns: list[Turn] = []
     with contextlib.ExitStack() as stack:
         servers = {
             strategy: stack.enter_context(serve(installation, engine, facts(strategy, options)))
-            for strategy in STRATEGIES
+            for strategy in options.only
         }
         for repeat in range(options.repeats):
-            for strategy in STRATEGIES:
-                before = load.read()
-                turn = _turn(strategy, servers[strategy], options, options.seed + repeat)
-                after = load.read()
-                turns.append(dataclasses.replace(turn, others=load.others(before, after)))
-                said = f"{strategy}: {turn.tokens_per_second:.1f} tokens/s, others {turns[-1].others:.0%}"
-                print(said, file=sys.stderr, flush=True)
+            for strategy, server in servers.items():
+                turns.append(_watched(strategy, server, options, options.seed + repeat, None))
+            best = max((turn.requests_per_second for turn in turns if turn.arrivals is None), default=0.0)
+            inflight = [turn for turn in turns if turn.strategy == "inflight" and turn.arrivals is None]
+            rate = options.load * (inflight[-1].requests_per_second if inflight else best)
+            for strategy, server in servers.items() if rate > 0 else ():
+                turns.append(_watched(strategy, server, options, options.seed + repeat, rate))
     return turns
 
 
 def facts(strategy: Strategy, options: argparse.Namespace) -> BatchingFacts:
-    """The same settings for both; strategy none keeps the slots."""
-    return BatchingFacts(strategy, options.slots, 1024, options.threads, 256, 0)
+    """The same settings for all; strategy none keeps the slots."""
+    delay = DYNAMIC_DELAY_MICROSECONDS if strategy == "dynamic" else 0
+    return BatchingFacts(strategy, options.slots, 1024, options.threads, 256, delay)
 
 
-def _turn(strategy: Strategy, server: RunningServer, options: argparse.Namespace, seed: int) -> Turn:
-    before = batch_buckets(server.metrics())
+def _watched(
+    strategy: Strategy, server: RunningServer, options: argparse.Namespace, seed: int, rate: float | None
+) -> Turn:
+    before = load.read()
+    buckets = batch_buckets(server.metrics())
+    turn = (
+        _closed(strategy, server, options, seed)
+        if rate is None
+        else _open(strategy, server, options, seed, rate)
+    )
+    batches = shares(buckets, batch_buckets(server.metrics()))
+    found = dataclasses.replace(turn, batches=batches, others=load.others(before, load.read()))
+    arrivals = "" if rate is None else f" at {rate:.2f} requests/s"
+    said = f"{strategy}{arrivals}: {found.tokens_per_second:.1f} tokens/s, others {found.others:.0%}"
+    print(said, file=sys.stderr, flush=True)
+    return found
+
+
+def _closed(strategy: Strategy, server: RunningServer, options: argparse.Namespace, seed: int) -> Turn:
     asks = closed_loop.workload(seed, options.least, options.most)
     url = f"{server.http_url}/v2/models/{MODEL}"
     window = asyncio.run(closed_loop.run(url, asks, options.clients, options.warm_up, options.seconds))
-    after = batch_buckets(server.metrics())
     if not window.latencies:
         raise ServerProblem(
             f"No answer of {strategy} was complete in {options.seconds:.0f} s; use more --seconds."
         )
-    first = window.first_tokens or [float("nan")]
-    gaps = window.gaps or [float("nan")]
+    return _figures(strategy, window, window.latencies, window.first_tokens, options.seconds)
+
+
+def _open(
+    strategy: Strategy, server: RunningServer, options: argparse.Namespace, seed: int, rate: float
+) -> Turn:
+    asks = closed_loop.workload(seed, options.least, options.most)
+    url = f"{server.http_url}/v2/models/{MODEL}"
+    arrived = asyncio.run(open_loop.run(url, asks, rate, options.seconds, options.seconds, seed))
+    turn = _figures(strategy, arrived.window, arrived.latencies, arrived.first_tokens, options.seconds)
+    return dataclasses.replace(turn, arrivals=rate, unfinished=arrived.unfinished)
+
+
+def _figures(
+    strategy: Strategy, window: closed_loop.Window, latencies: list[float], first: list[float], seconds: float
+) -> Turn:
+    nothing = [float("nan")]
+    latencies, first, gaps = latencies or nothing, first or nothing, window.gaps or nothing
     return Turn(
         strategy=strategy,
-        requests_per_second=len(window.latencies) / options.seconds,
-        tokens_per_second=window.tokens / options.seconds,
-        latency_mean=float(np.mean(window.latencies)),
-        latency_p99=float(np.percentile(window.latencies, 99)),
+        requests_per_second=len(window.latencies) / seconds,
+        tokens_per_second=window.tokens / seconds,
+        latency_mean=float(np.mean(latencies)),
+        latency_p99=float(np.percentile(latencies, 99)),
         ttft_p50=float(np.percentile(first, 50)),
         ttft_p99=float(np.percentile(first, 99)),
         itl_p50=float(np.percentile(gaps, 50)),
         itl_p99=float(np.percentile(gaps, 99)),
         answers=len(window.latencies),
-        batches=shares(before, after),
+        batches={},
     )
 
 
@@ -176,67 +190,19 @@ def shares(before: dict[str, float], after: dict[str, float]) -> dict[str, float
     return found
 
 
-def report(engine: Path, turns: list[Turn], options: argparse.Namespace) -> str:
-    """The Markdown: a table of medians, the ratio of each pair of turns, the batches, machine and command."""
-    rows = [(strategy, [turn for turn in turns if turn.strategy == strategy]) for strategy in STRATEGIES]
-    columns = (
-        ("requests/s", "requests_per_second", "{:.2f}"),
-        ("tokens/s", "tokens_per_second", "{:.1f}"),
-        ("latency mean", "latency_mean", "{:.2f} s"),
-        ("latency p99", "latency_p99", "{:.2f} s"),
-        ("TTFT p50", "ttft_p50", "{:.2f} s"),
-        ("TTFT p99", "ttft_p99", "{:.2f} s"),
-        ("ITL p50", "itl_p50", "{:.3f} s"),
-        ("ITL p99", "itl_p99", "{:.3f} s"),
-    )
-    lines = [
-        "| strategy | " + " | ".join(title for title, _, _ in columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
-    for strategy, own in rows:
-        cells = [
-            form.format(statistics.median(getattr(turn, name) for turn in own)) for _, name, form in columns
+def conditions(engine: Path, turns: list[Turn], options: argparse.Namespace) -> str:
+    """What a reader needs to compare: workload, engine, machine, command."""
+    return "\n".join(
+        [
+            "",
+            f"Medians of {options.repeats} interleaved turns of {options.seconds:.0f} s; {options.clients} clients "
+            f"in the closed loop, answers of {options.least} to {options.most} tokens, {options.slots} slots, "
+            f"{options.threads or os.cpu_count()} threads, dynamic waits {DYNAMIC_DELAY_MICROSECONDS / 1000:.0f} ms.",
+            f"Engine: {engine.name}, {engine.stat().st_size / 1e6:.0f} MB. Machine: {machine()}; other programs used "
+            f"{max(turn.others for turn in turns):.0%} of it at most.",
+            f"Command: `{command(options)}`",
         ]
-        lines.append(f"| {strategy} | " + " | ".join(cells) + " |")
-    ratios = pair_ratios(turns)
-    lines += [
-        "",
-        f"In-flight makes {statistics.median(ratios):.2f} times the tokens of none "
-        f"(each pair of turns: {', '.join(f'{ratio:.2f}' for ratio in ratios)}). "
-        f"Medians of {options.repeats} interleaved turns of {options.seconds:.0f} s; {options.clients} clients in a "
-        f"closed loop, answers of {options.least} to {options.most} tokens, {options.slots} slots, "
-        f"{options.threads or os.cpu_count()} threads in both.",
-        "",
-        "Sequences in one engine step, share of the steps:",
-        "",
-        *_batch_table(rows),
-        "",
-        f"Engine: {engine.name}, {engine.stat().st_size / 1e6:.0f} MB. Machine: {machine()}; other programs used "
-        f"{max(turn.others for turn in turns):.0%} of it at most.",
-        f"Command: `{command(options)}`",
-    ]
-    return "\n".join(lines)
-
-
-def pair_ratios(turns: list[Turn]) -> list[float]:
-    """Tokens per second, in-flight over none, of each neighbouring pair: the machine's other load hits both."""
-    pairs = zip(turns[::2], turns[1::2], strict=True)
-    return [inflight.tokens_per_second / none.tokens_per_second for none, inflight in pairs]
-
-
-def _batch_table(rows: list[tuple[Strategy, list[Turn]]]) -> list[str]:
-    seen = {
-        bound for _, own in rows for turn in own for bound, share in turn.batches.items() if share >= 0.005
-    }
-    bounds = sorted(seen, key=float)
-    lines = [
-        "| strategy | " + " | ".join(f"≤ {bound}" for bound in bounds) + " |",
-        "|---" * (len(bounds) + 1) + "|",
-    ]
-    for strategy, own in rows:
-        cells = [f"{statistics.mean(turn.batches.get(bound, 0.0) for turn in own):.0%}" for bound in bounds]
-        lines.append(f"| {strategy} | " + " | ".join(cells) + " |")
-    return lines
+    )
 
 
 def machine() -> str:

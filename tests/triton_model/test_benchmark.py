@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import dataclasses
 import itertools
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from benchmarks import batching, closed_loop
-from benchmarks.batching import Turn
+from benchmarks import batching, batching_report, closed_loop, open_loop
+from benchmarks.batching_report import Turn
 from benchmarks.closed_loop import Ask
 from benchmarks.serving import ServerProblem
 from tests.support.triton import find_gguf
@@ -29,7 +32,8 @@ def options(*arguments: str) -> argparse.Namespace:
 
 def test_ratios_are_of_neighbours() -> None:
     turns = [turn("none", 100), turn("inflight", 210), turn("none", 50), turn("inflight", 110)]
-    assert batching.pair_ratios(turns) == pytest.approx([2.1, 2.2])
+    assert batching_report.ratios(turns, "none") == pytest.approx([2.1, 2.2])
+    assert batching_report.ratios(turns, "static") == []
 
 
 def test_shares_of_steps_between_two_readings() -> None:
@@ -52,7 +56,11 @@ def test_buckets_are_read_from_the_metrics_text() -> None:
 def test_the_report_names_ratio_machine_and_command(tmp_path: Path) -> None:
     engine = tmp_path / "model.gguf"
     engine.write_bytes(b"GGUF")
-    text = batching.report(engine, [turn("none", 100), turn("inflight", 210)], options("--repeats", "1"))
+    turns = [turn("none", 100), turn("inflight", 210)]
+    turns.append(dataclasses.replace(turns[0], arrivals=0.7, unfinished=3))
+    text = batching_report.report(turns, 0.7) + batching.conditions(engine, turns, options("--repeats", "1"))
+    assert "Poisson arrivals at 70%" in text
+    assert "| 3 |" in text
     assert "| inflight | 1.00 | 210.0 | 2.00 s |" in text
     assert "2.10 times" in text
     assert "| none | 25% | 75% |" in text
@@ -82,7 +90,19 @@ async def serve_error(request: web.Request) -> web.StreamResponse:
     return web.Response(text='data: {"error":"boom"}\n\n', status=400)
 
 
-async def drive(handler: object, asks: list[Ask]) -> closed_loop.Window:
+async def test_arrivals_wait_for_nobody_and_count_from_when_they_were_due() -> None:
+    async with served(serve_tokens) as url:
+        asks = itertools.cycle([Ask("a", 3), Ask("b", 900)])
+        found = await open_loop.run(url, asks, rate=40.0, seconds=0.5, grace=0.3, seed=3)
+    assert found.due == len(found.latencies) + found.unfinished
+    assert found.unfinished > 0
+    assert found.latencies
+    assert all(first <= whole for first, whole in zip(found.first_tokens, found.latencies, strict=True))
+
+
+@contextlib.asynccontextmanager
+async def served(handler: object) -> AsyncIterator[str]:
+    """The handler behind the model's address on loopback."""
     app = web.Application()
     app.router.add_post("/generate_stream", handler)  # type: ignore[arg-type]
     runner = web.AppRunner(app)
@@ -90,9 +110,14 @@ async def drive(handler: object, asks: list[Ask]) -> closed_loop.Window:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
     try:
-        return await closed_loop.run(f"http://127.0.0.1:{port}", itertools.cycle(asks), 4, 5.0, 0.3)
+        yield f"http://127.0.0.1:{port}"
     finally:
         await runner.cleanup()
+
+
+async def drive(handler: object, asks: list[Ask]) -> closed_loop.Window:
+    async with served(handler) as url:
+        return await closed_loop.run(url, itertools.cycle(asks), 4, 5.0, 0.3)
 
 
 async def test_the_loop_counts_tokens_and_latencies_of_its_window_only() -> None:
@@ -127,10 +152,12 @@ def test_a_short_run_of_the_whole(
     for name, value in find_values().values.items():
         monkeypatch.setenv(name, value)
     figures = tmp_path / "figures.json"
-    chosen = {"--clients": 4, "--slots": 4, "--least": 4, "--most": 8, "--repeats": 1, "--seconds": 8}
-    arguments = [str(part) for option in chosen.items() for part in option]
+    chosen = {"--clients": 4, "--slots": 4, "--least": 4, "--most": 8, "--repeats": 1, "--seconds": 4}
+    arguments = [str(part) for option in chosen.items() for part in option] + ["--only", "none", "inflight"]
     assert batching.main([*arguments, "--engine", str(find_gguf()), "--json", str(figures)]) == 0
-    none, inflight = json.loads(figures.read_text())
-    assert set(none["batches"]) == {"1"}
-    assert max(map(float, inflight["batches"])) == 4
+    turns = json.loads(figures.read_text())
+    assert [turn["strategy"] for turn in turns] == ["none", "inflight"] * 2
+    assert [turn["arrivals"] is None for turn in turns] == [True] * 2 + [False] * 2
+    assert set(turns[0]["batches"]) == {"1"}
+    assert max(map(float, turns[1]["batches"])) == 4
     assert "| none |" in capsys.readouterr().out
