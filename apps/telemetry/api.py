@@ -13,9 +13,11 @@ from apps.accounts.roles import Action, require
 from apps.serving import selectors as serving
 from apps.telemetry import selectors
 from apps.telemetry.alerts.api import router as alerts_router
+from apps.telemetry.history_api import router as history_router
 
 router = Router(tags=["metrics"])
 router.add_router("", alerts_router)
+router.add_router("/telemetry", history_router)
 
 
 class Metrics(Schema):

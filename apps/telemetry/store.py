@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -98,6 +98,20 @@ def newest(key: str, within: float) -> Sample | None:
         return None
     sample: Sample = json.loads(entries[0][1]["sample"])
     return sample if (sample["at"] or 0.0) >= time.time() - within else None
+
+
+def newest_of(keys: Sequence[str], within: float) -> list[Sample | None]:
+    """The newest sample of each stream in one round trip; None where there is none that recent."""
+    pipeline = sync_client().pipeline(transaction=False)
+    for key in keys:
+        pipeline.xrevrange(key, count=1)
+    try:
+        answers: Any = pipeline.execute()
+    except REDIS_ERRORS:
+        return [None] * len(keys)
+    samples = [orjson.loads(entries[0][1]["sample"]) if entries else None for entries in answers]
+    least = time.time() - within
+    return [sample if sample is not None and (sample["at"] or 0.0) >= least else None for sample in samples]
 
 
 def is_alive() -> bool | None:

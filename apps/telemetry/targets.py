@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from apps.fleet.models import Gpu, Node
 from apps.serving import states
@@ -13,7 +15,7 @@ from apps.serving.models import Instance
 from apps.serving.selectors import endpoint
 from apps.telemetry.target import Target
 
-__all__ = ["Device", "Target", "devices", "targets"]
+__all__ = ["Address", "Device", "Target", "addresses", "devices", "targets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,38 @@ class Device:
 
 def targets() -> list[Target]:
     """Every server whose metrics can be read now; also those that drain. Reads the database."""
-    rows = Instance.objects.select_related("deployment", "revision", "node", "gpu").filter(
+    return [_target(row) for row in _rows()]
+
+
+def _rows() -> QuerySet[Instance]:
+    return Instance.objects.select_related("deployment", "revision", "node", "gpu").filter(
         state__in=(states.SERVING, states.DRAINING), metrics_port__isnull=False
     )
-    return [_target(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One server for another scraper."""
+
+    address: str
+    uid: str
+    deployment: str
+    revision: int
+    node: str
+
+
+def addresses() -> list[Address]:
+    """Where each server that can answer has its metrics: host and port. Reads the database."""
+    return [
+        Address(
+            urlsplit(endpoint(row).metrics_url).netloc,
+            row.uid,
+            row.deployment.name,
+            row.revision.number,
+            row.node.node_id if row.node is not None else "",
+        )
+        for row in _rows()
+    ]
 
 
 def devices() -> tuple[int | None, list[Device]]:
