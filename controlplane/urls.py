@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from apps.specs import api
+from apps.telemetry import exporter
 
 urlpatterns = [
     path("", include("apps.dashboard.urls.frame")),
@@ -14,6 +15,7 @@ urlpatterns = [
     path("builds/", include("apps.dashboard.urls.builds")),
     path("deployments/", include("apps.dashboard.urls.deployments")),
     path("playground/", include("apps.dashboard.urls.playground")),
+    path("metrics", exporter.metrics, name="prometheus"),
     path("metrics/", include("apps.dashboard.urls.metrics")),
     path("metrics/alerts/", include("apps.dashboard.urls.alerts")),
     path("fleet/", include("apps.dashboard.urls.fleet")),

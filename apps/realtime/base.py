@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar, cast
@@ -40,6 +41,8 @@ from apps.realtime.schema import (
 )
 
 log = logging.getLogger(__name__)
+# Sockets that this process serves now, by the kind of consumer; the event loop is the only writer.
+open_sockets: Counter[str] = Counter()
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -66,6 +69,8 @@ class BaseConsumer(AsyncWebsocketConsumer):
         self._recheck_now = asyncio.Event()
         self._closing = False
         self.outbox = Outbox(self._send_text)
+        kind = type(self).__name__
+        open_sockets[kind] += 1
         async with ThreadSensitiveContext():
             try:
                 await require_redis()
@@ -74,6 +79,7 @@ class BaseConsumer(AsyncWebsocketConsumer):
                 log.warning("A socket was turned away, Redis does not answer: %s", error)
                 await _turn_away(receive, send)
             finally:
+                open_sockets[kind] -= 1
                 canary.canary().forget(self._layer_changed)
                 await self._end_tasks()
 

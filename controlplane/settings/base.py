@@ -11,6 +11,7 @@ from controlplane.settings.database import DATABASES as DATABASES
 from controlplane.settings.gateway import *
 from controlplane.settings.mail import *
 from controlplane.settings.queues import *
+from controlplane.settings.telemetry import *
 from controlplane.settings.unfold import UNFOLD as UNFOLD
 
 BASE_DIR = env.ROOT
