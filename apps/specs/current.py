@@ -12,6 +12,7 @@ from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.registry.models import Checkpoint
 from apps.serving.models import BatchingProfile, Deployment
 from apps.specs.documents import (
+    AlertRuleSpec,
     AnySpec,
     BatchingProfileSpec,
     BuildProfileSpec,
@@ -21,8 +22,11 @@ from apps.specs.documents import (
     GatewayRouteSpec,
     as_spec_dict,
 )
+from apps.telemetry.alerts.models import AlertRule
 
-NamedRow = Checkpoint | BuildProfile | BatchingProfile | Deployment | ExternalDeployment | GatewayRoute
+NamedRow = (
+    Checkpoint | BuildProfile | BatchingProfile | Deployment | ExternalDeployment | GatewayRoute | AlertRule
+)
 
 
 def rows_of(kind: str) -> dict[str, Any]:
@@ -34,6 +38,7 @@ def rows_of(kind: str) -> dict[str, Any]:
         "Deployment": Deployment.objects.select_related("build_profile", "batching"),
         "ExternalDeployment": ExternalDeployment.objects.all(),
         "GatewayRoute": GatewayRoute.objects.all(),
+        "AlertRule": AlertRule.objects.prefetch_related("channels"),
     }
     return {row.name: row for row in querysets[kind].order_by("name")}
 
@@ -57,6 +62,8 @@ def _spec(row: Model) -> AnySpec:
         )
     if isinstance(row, ExternalDeployment | GatewayRoute):
         return _gateway_spec(row)
+    if isinstance(row, AlertRule):
+        return _alert_rule_spec(row)
     if isinstance(row, BatchingProfile):
         names = BatchingProfileSpec.model_fields
         return BatchingProfileSpec.model_validate(
@@ -82,3 +89,12 @@ def _gateway_spec(row: ExternalDeployment | GatewayRoute) -> AnySpec:
             {to_camel(name): value for name, value in target.items()} for target in row.targets
         ]
     return model.model_validate(values)
+
+
+def _alert_rule_spec(row: AlertRule) -> AnySpec:
+    values = {
+        str(info.alias): getattr(row, name)
+        for name, info in AlertRuleSpec.model_fields.items()
+        if name != "channels"
+    }
+    return AlertRuleSpec.model_validate({**values, "channels": [each.name for each in row.channels.all()]})

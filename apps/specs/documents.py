@@ -15,6 +15,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
@@ -27,6 +28,9 @@ from apps.serving.models import Deployment
 from apps.serving.shapes import BatchingProfileFields, DeploymentFields
 from apps.specs import problems
 from apps.specs.yaml_reader import RawDocument, read_documents
+from apps.telemetry.alerts.inputs import STATES
+from apps.telemetry.alerts.shapes import AlertRuleFields
+from apps.telemetry.domain.alerting import conditions
 
 API_VERSION = "inflight/v1"
 _CAMEL = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=False)
@@ -82,6 +86,22 @@ class GatewayRouteSpec(RouteFields):
     targets: list[TargetSpec] = Field(default_factory=list, max_length=32)  # type: ignore[assignment]
 
 
+class AlertRuleSpec(AlertRuleFields):
+    """`spec` of an AlertRule; its condition is spelled in camelCase too."""
+
+    model_config = _CAMEL
+
+    @model_validator(mode="after")
+    def _whole_condition(self) -> AlertRuleSpec:
+        """The condition with its defaults, so that two spellings of the same compare equal."""
+        try:
+            parsed = conditions.parse(self.condition, str(self.target), STATES)
+        except InvalidInput as error:
+            raise ValueError(f"{error.sentence} {error.remedy}".strip()) from error
+        self.condition = conditions.plain(parsed, camel=True)
+        return self
+
+
 AnySpec = (
     CheckpointSpec
     | BuildProfileSpec
@@ -89,6 +109,7 @@ AnySpec = (
     | DeploymentSpec
     | ExternalDeploymentSpec
     | GatewayRouteSpec
+    | AlertRuleSpec
 )
 # In the order in which they depend on each other.
 KINDS: dict[str, type[AnySpec]] = {
@@ -98,6 +119,7 @@ KINDS: dict[str, type[AnySpec]] = {
     "Deployment": DeploymentSpec,
     "ExternalDeployment": ExternalDeploymentSpec,
     "GatewayRoute": GatewayRouteSpec,
+    "AlertRule": AlertRuleSpec,
 }
 
 

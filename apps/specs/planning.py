@@ -21,6 +21,7 @@ from apps.specs import problems
 from apps.specs.current import rows_of, spec_of
 from apps.specs.documents import (
     KINDS,
+    AlertRuleSpec,
     BuildProfileSpec,
     CheckpointSpec,
     DeploymentSpec,
@@ -29,6 +30,7 @@ from apps.specs.documents import (
     GatewayRouteSpec,
     refused,
 )
+from apps.telemetry.alerts import inputs as alert_inputs
 
 Action = Literal["create", "update", "unchanged"]
 # What is done with a deployment once its configuration is saved.
@@ -208,6 +210,8 @@ def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator
         changed = row is None or spec_of(row) != document.spec_as_dict()
         if isinstance(spec, CheckpointSpec) and changed and look_at_files:
             locate(spec.source, checkpoints_folder(), archive_roots() if spec.source.archive else allowed_roots())
+        if isinstance(spec, AlertRuleSpec):
+            alert_inputs.channels(spec.channels)
         if isinstance(spec, ExternalDeploymentSpec) and changed:
             upstream_urls.check(spec.base_url, field="baseUrl")
     except InflightError as error:

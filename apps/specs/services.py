@@ -25,6 +25,7 @@ from apps.specs.current import rows_of, spec_of
 from apps.specs.documents import (
     API_VERSION,
     KINDS,
+    AlertRuleSpec,
     BatchingProfileSpec,
     BuildProfileSpec,
     CheckpointSpec,
@@ -35,6 +36,8 @@ from apps.specs.documents import (
     parse_documents,
 )
 from apps.specs.planning import Plan, PlannedObject, make_plan
+from apps.telemetry import services as telemetry
+from apps.telemetry.alerts.models import AlertRule
 
 # A person, or the name of a part of the system ("cli").
 Actor = User | str
@@ -175,6 +178,12 @@ def _save_gateway_route(actor: Actor, document: Document, row: GatewayRoute | No
     gateway.save_route(actor, _with_name(data, document, row), row)
 
 
+def _save_alert_rule(actor: Actor, document: Document, row: AlertRule | None) -> None:
+    assert isinstance(document.spec, AlertRuleSpec)  # noqa: S101
+    data = document.spec.model_dump(mode="json")
+    telemetry.save_alert_rule(actor, _with_name(data, document, row), row)
+
+
 def _with_name(data: dict[str, Any], document: Document, row: object) -> Mapping[str, Any]:
     return data if row is not None else {"name": document.name, **data}
 
@@ -186,6 +195,7 @@ _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "Deployment": _save_deployment,
     "ExternalDeployment": _save_external_deployment,
     "GatewayRoute": _save_gateway_route,
+    "AlertRule": _save_alert_rule,
 }
 
 
