@@ -24,7 +24,9 @@ INDEX = "model.safetensors.index.json"
 HEADER_LIMIT = 24 * MIB
 INDEX_LIMIT = 24 * MIB
 MAX_SHARDS = 2_000
-MAX_TENSORS = 500_000
+MAX_TENSORS = 250_000
+# Headers of all files together; the largest known (1 T weights, 384 experts a layer) take 25 MiB.
+HEADERS_LIMIT = 48 * MIB
 LENGTH = 8
 # safetensors' dtypes -> bits.
 BITS = {
@@ -79,16 +81,25 @@ def read_folder(
     if not shards:
         return None
     stored = Stored()
+    read = 0
     for name in shards:
         try:
-            _add(stored, _header(folder / name), layers, bits)
+            entries, length = _header(folder / name)
+            read += length
+            _add(stored, entries, layers, bits)
         except InvalidInput as error:
             stored.complete = False
             findings.append(Finding(error.code, "error", error.sentence, name, error.remedy))
-        if stored.tensors > MAX_TENSORS:
+        if stored.tensors > MAX_TENSORS or read > HEADERS_LIMIT:
             stored.complete = False
             findings.append(
-                Finding("safetensors_too_many", "error", f"The files hold more than {MAX_TENSORS:,} tensors.")
+                Finding(
+                    "safetensors_too_many",
+                    "error",
+                    f"The files hold more than {MAX_TENSORS:,} tensors, or {HEADERS_LIMIT:,} bytes of headers.",
+                    name,
+                    "No known model has as many: do not use this checkpoint before you know who made it.",
+                )
             )
             break
         stored.files += 1
@@ -156,8 +167,8 @@ def _plain(name: str) -> bool:
     return bool(re.fullmatch(r"[^/\\\x00]{1,255}\.safetensors", name)) and name not in (".", "..")
 
 
-def _header(path: Path) -> dict[str, Any]:
-    """The entries of a file's header, each checked against the file's size."""
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """The entries of a file's header, each checked against the file's size, and the header's length in bytes."""
     try:
         with open_regular(path) as file:
             return _entries(file, path)
@@ -165,7 +176,7 @@ def _header(path: Path) -> dict[str, Any]:
         raise refuse("unreadable", path, f"cannot be read: {error.strerror or error}") from error
 
 
-def _entries(file: BinaryIO, path: Path) -> dict[str, Any]:
+def _entries(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     size = os.fstat(file.fileno()).st_size
     start = file.read(LENGTH)
     if len(start) < LENGTH:
@@ -186,7 +197,7 @@ def _entries(file: BinaryIO, path: Path) -> dict[str, Any]:
     entries = parse_object(file.read(length), path).data
     entries.pop("__metadata__", None)
     _check(entries, room - length, path)
-    return entries
+    return entries, length
 
 
 def _check(entries: dict[str, Any], room: int, path: Path) -> None:
