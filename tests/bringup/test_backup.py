@@ -125,6 +125,14 @@ def test_round_trip_into_an_empty_home(home: Path, tmp_path: Path) -> None:
     assert ALIAS not in connections.databases
 
 
+def test_the_key_of_kept_secrets_comes_along(home: Path, tmp_path: Path) -> None:
+    (home / "secrets.key").write_text("kept", encoding="ascii")
+    restore_backup(back_up(home, tmp_path / "b.tar"), tmp_path / "new")
+    restored = tmp_path / "new" / "secrets.key"
+    assert restored.read_text() == "kept"
+    assert stat.S_IMODE(restored.stat().st_mode) == 0o600
+
+
 def test_backup_holds_manifests_and_the_files_only_when_asked(home: Path, tmp_path: Path) -> None:
     small = names(back_up(home, tmp_path / "small.tar"))
     large = names(back_up(home, tmp_path / "large.tar", with_artefacts=True))

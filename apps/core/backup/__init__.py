@@ -1,4 +1,4 @@
-"""Backups of one installation: database, secret key, node id, manifests, and the artefacts if asked for.
+"""Backups of one installation: database, secret key, key of kept secrets, node id, manifests, artefacts if asked for.
 
 An archive is a plain tar file. Its last member, `manifest.json`, names every other with size and SHA-256; restoring
 believes nothing that it does not name.

@@ -19,6 +19,7 @@ from apps.core.backup import database
 from apps.core.backup.manifest import MANIFEST, TOP_FOLDERS, Manifest, Member, check_member_name
 from apps.core.clock import now
 from apps.core.exceptions import InfrastructureError, NotPossibleNow
+from apps.core.secrets import KEY_FILE
 
 ARTEFACT_MANIFEST = "manifest.json"
 
@@ -94,7 +95,9 @@ def _add_all(
     with tempfile.TemporaryDirectory(dir=home, prefix=".backup-") as folder:
         dumped = database.dump(entry, Path(folder))
         members.append(_add_file(archive, dumped.name, dumped))
-    for name, text in (("secret-key", settings.SECRET_KEY), ("node-id", node_id)):
+    kept = home / KEY_FILE
+    secrets_key = kept.read_text(encoding="ascii") if kept.is_file() else ""
+    for name, text in (("secret-key", settings.SECRET_KEY), ("node-id", node_id), (KEY_FILE, secrets_key)):
         if text:
             content = text.encode()
             _add_bytes(archive, name, content)

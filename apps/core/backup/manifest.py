@@ -10,13 +10,14 @@ from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from apps.core.exceptions import InvalidInput
+from apps.core.secrets import KEY_FILE
 
 MANIFEST = "manifest.json"
 SQLITE_MEMBER = "db.sqlite3"
 POSTGRESQL_MEMBER = "database.dump"
 # A manifest names each file in about 200 bytes; one that is larger than this is no manifest of ours.
 MANIFEST_BYTES = 64 * 1024 * 1024
-TOP_FILES = frozenset({SQLITE_MEMBER, POSTGRESQL_MEMBER, "secret-key", "node-id"})
+TOP_FILES = frozenset({SQLITE_MEMBER, POSTGRESQL_MEMBER, "secret-key", "node-id", KEY_FILE})
 TOP_FOLDERS = frozenset({"checkpoints", "engines"})
 
 
