@@ -248,6 +248,34 @@ def test_figures_are_bounded_and_follow_the_servers_rules(page: Page) -> None:
     assert found["quotient"] == "NaN"
 
 
+CLOCK = """async () => {
+  const { View } = await import("/static/js/charts/view.js");
+  // The browser is 100 s ahead, and the page took long to come.
+  const view = new View({ now: Date.now() / 1000 - 107, window: 900 });
+  view.skew = 107;
+  view.heard(Date.now() / 1000 - 100);
+  view.heard(Date.now() / 1000 - 103);
+  const ahead = view.skew;
+  view.pause();
+  const [from, to] = view.range();
+  view.step(0.5, 0);
+  const zoomed = view.range()[1] - view.range()[0];
+  view.show(null);
+  return { ahead: Math.round(ahead), window: to - from, zoomed, moving: view.moving, again: view.range()[1] === to };
+}"""
+
+
+def test_the_axis_ends_at_the_servers_now_however_long_the_page_took(page: Page) -> None:
+    page.goto("/")
+    assert page.evaluate(CLOCK) == {
+        "ahead": 100,
+        "window": 900,
+        "zoomed": 450,
+        "moving": False,
+        "again": True,
+    }
+
+
 def test_marks_of_roll_outs_stand_on_every_time_axis(charts: Page, world: World, aside: Aside) -> None:
     from apps.core import audit
 

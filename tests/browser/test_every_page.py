@@ -48,6 +48,7 @@ PAGES = (
     Case("/deployments/demo/access/", "manage.py", "main [data-copy]"),
     Case("/deployments/-/new/", "Public name", "main .button-primary"),
     Case("/deployments/demo/edit/", "Replicas", "main .button-primary"),
+    Case("/metrics/", "Tokens/s", "[data-charts-pause]"),
     Case("/fleet/", "cpu0", "main button"),
     Case("/playground/", "New conversation", "main .button-primary"),
     Case(CONVERSATION, "Paris", "#prompt"),

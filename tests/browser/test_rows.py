@@ -17,7 +17,7 @@ from tests.browser.conftest import Tab, cookie_of
 from tests.browser.server import Server
 from tests.browser.world import LONG
 
-LISTS = ("/", "/checkpoints/", "/builds/", "/deployments/", "/fleet/", "/playground/")
+LISTS = ("/", "/checkpoints/", "/builds/", "/deployments/", "/metrics/", "/fleet/", "/playground/")
 USABLE_MS = 3000
 
 

@@ -73,6 +73,9 @@ LIMITS = {
     "/deployments/demo/": 22,
     "/deployments/demo/instances/": 24,
     "/deployments/demo/configuration/": 24,
+    "/metrics/": 20,
+    # Four stored steps for each of the 20 rows of a page.
+    "/metrics/?range=7d&compare=before": 120,
     "/fleet/": 14,
     "/playground/": 14,
     "/palette.json?q=7": 16,

@@ -51,12 +51,13 @@ def context(row: Deployment, chosen: TimeRange, now: float) -> dict[str, Any]:
     }
 
 
-def data(row: Deployment, chosen: TimeRange) -> dict[str, Any]:
-    """What the scripts fetch again: a zoomed range in finer steps, the compared period, what no sample carries."""
+def data(row: Deployment, chosen: TimeRange, whole: bool) -> dict[str, Any]:
+    """What the scripts fetch again: what no sample carries, the compared period, and where `whole` all figures."""
     keys = _keys(_sections(row))
-    compare = source.compared(Scope("deployment", row.pk), chosen, keys)
+    scope = Scope("deployment", row.pk)
+    compare = source.compared(scope, chosen, keys)
     return {
-        "frame": source.frame(Scope("deployment", row.pk), chosen, keys).as_json(),
+        "frame": source.frame(scope, chosen, keys).as_json() if whole else None,
         "compare": compare.as_json() if compare else None,
         "cards": {"chart-heat": _heats(row, chosen), "chart-sizes": _bars(row, chosen)},
     }

@@ -94,9 +94,10 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
 
 @page(Action.VIEW)
 def live_data(request: HttpRequest, name: str) -> HttpResponse:
-    """The same as JSON: a zoomed range in finer steps, and what live samples do not carry."""
+    """The same as JSON: a zoomed range in finer steps, or (?only=cards) what live samples do not carry."""
     row = selectors.deployment(name)
-    return JsonResponse(deployment_charts.data(row, ranges.parse(request.GET, time.time())))
+    whole = request.GET.get("only") != "cards"
+    return JsonResponse(deployment_charts.data(row, ranges.parse(request.GET, time.time()), whole))
 
 
 @page(Action.VIEW)

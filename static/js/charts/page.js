@@ -55,6 +55,7 @@ export class ChartPage {
 
   add(samples) {
     this.#live.add(samples);
+    this.view.heard(samples[samples.length - 1].at);
     if (this.view.moving) this.ask();
   }
 
@@ -77,7 +78,7 @@ export class ChartPage {
 
   async #refresh() {
     this.#refreshed = Date.now();
-    const given = await this.#load(this.spec.query);
+    const given = await this.#load(`${this.spec.query}&only=cards`);
     if (given && this.view.moving) this.#take(given);
   }
 
@@ -99,7 +100,7 @@ export class ChartPage {
       const fresh = given.cards[card.node.dataset.chart];
       if (fresh) card.take(fresh);
     }
-    if (given.compare && !this.#zoomed) this.#earlier = new Series(given.compare, this.spec.window);
+    if (given.compare && !this.#zoomed && this.#earlier) this.#earlier = new Series(given.compare, this.spec.window);
   }
 
   #viewChanged() {

@@ -8,7 +8,15 @@ export class View {
   constructor({ now, window, fixed = null }) {
     this.window = window;
     this.fixed = fixed;
-    this.skew = Date.now() / 1000 - now;
+    // How far the browser's clock is ahead of the server's: at most what it was when the page's first byte came.
+    const [navigation] = performance.getEntriesByType("navigation");
+    const came = navigation ? performance.timeOrigin + navigation.responseStart : Date.now();
+    this.skew = came / 1000 - now;
+  }
+
+  // A sample that arrives was taken before: no clock is further ahead than that. The quickest one tells it best.
+  heard(at) {
+    this.skew = Math.min(this.skew, Date.now() / 1000 - at);
   }
 
   now() {
