@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 from django.contrib.auth.models import User
 
 from apps.gateway import keys
@@ -96,10 +98,25 @@ def gateway(server: RedisServer, **more: str) -> Iterator[GatewayProcess]:
             running.kill()
 
 
+def listening(port: int) -> bool:
+    """Whether something takes connections there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def listener(port: int) -> int:
+    """The process that listens on a port of this host; it must be a child of this one."""
+    for child in psutil.Process().children():
+        if any(one.laddr.port == port for one in child.net_connections("tcp") if one.status == "LISTEN"):
+            return int(child.pid)
+    raise AssertionError(f"no child listens on {port}")
+
+
 @contextmanager
-def double_process() -> Iterator[int]:
-    """The OpenAI-style double in a process of its own; its port."""
+def double_process(at: int = 0) -> Iterator[int]:
+    """The OpenAI-style double in a process of its own; its port, `at` or any."""
     argv = [sys.executable, "-m", "tests.support.openai_double", "--chunks", "5", "--gap-ms", "5"]
+    argv += ["--port", str(at)]
     process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert process.stdout is not None
