@@ -147,7 +147,7 @@ def test_evidence_and_input_are_bounded() -> None:
 
 
 def test_rules_are_sound() -> None:
-    assert len({rule.id for rule in RULES}) == len(RULES)
+    assert len({rule.title for rule in RULES}) > 60
     for rule in RULES:
         assert re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", rule.id)
         assert rule.title.endswith(".")
