@@ -103,7 +103,8 @@ class Mixture:
         """The client's side is shut down after the request: as servers read it, nobody waits for an answer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            writer.write(post(self.key, self._body(stream=True)))
+            # Long enough that it cannot end before that is noticed.
+            writer.write(post(self.key, self._body(stream=True, metadata={"chunks": 1000, "gap_ms": 5})))
             writer.write_eof()
             await reader.read()
             return 0
