@@ -14,7 +14,7 @@ from apps.engines.models import Build
 from apps.fleet.models import GpuLease
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment, Instance
-from tests import objects
+from tests import gateway_rows, objects
 
 LONG = "a-public-name-that-is-exactly-sixty-characters-long-and-then-"[:60]
 
@@ -75,6 +75,7 @@ def make_world() -> World:
         remedy="Copy it again.",
     )
     node = objects.node()
+    gateway_rows.everything(name=LONG)
     slot = node.gpus.get()
     profile = objects.build_profile(LONG)
     engine = objects.engine(profile)

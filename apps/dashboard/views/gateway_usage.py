@@ -67,9 +67,12 @@ def usage(request: HttpRequest) -> HttpResponse:
     found = _rows(request, chosen)
     until = clock.now()
     step = query.RANGES[chosen][1]
-    frame = _frame(query.steps(found, since, step, until), step.total_seconds(), until.timestamp())
+    steps = query.steps(found, since, step, until)
+    # The step that goes on is shown whole.
+    end = since + len(steps) * step
+    frame = _frame(steps, step.total_seconds(), end.timestamp())
     groups = sorted(query.by(found, "key_id", "route"), key=lambda item: (-item.tokens, -item.requests))
-    span = (since.timestamp(), until.timestamp())
+    span = (since.timestamp(), end.timestamp())
     context = {
         "title": _("Usage"),
         "here": "gateway",
@@ -79,7 +82,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         ],
         "given": request.GET,
         "total": query.total(found),
-        "charts": [cards.line_card([panel], frame) for panel in _panels(frame.step)],
+        "charts": [_card(panel, frame) for panel in _panels(frame.step)],
         "charts_page": cards.page_spec(frame, span[1], span[1] - span[0], "", fixed=list(span)),
         "groups": groups[:MOST_ROWS],
         "more": max(0, len(groups) - MOST_ROWS),
@@ -89,6 +92,16 @@ def usage(request: HttpRequest) -> HttpResponse:
         "filtered": bool(request.GET.get("key") or request.GET.get("model")),
     }
     return render(request, "pages/gateway_usage.html", context)
+
+
+def _card(panel: Panel, frame: frames.Frame) -> dict[str, Any]:
+    """A chart of sums: level over each step, with a mark, so that a lone step is seen too."""
+    card = cards.line_card([panel], frame)
+    for trace in card["figure"]["figure"]["data"]:
+        trace["mode"] = "lines+markers"
+        trace["marker"] = {"size": 4}
+        trace["line"] = {**trace.get("line", {}), "shape": "hvh"}
+    return card
 
 
 def _rows(request: HttpRequest, chosen: str) -> QuerySet[UsageHour]:
