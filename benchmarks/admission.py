@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.admission [--slots 16] [--seconds 20] [--json out.json]
 
-Closed loops of clients ask for four times the slots; a granted slot is held for a time drawn from one seeded sequence.
+Closed loops of clients ask for four times the slots; a granted slot is held for a time drawn from a seeded sequence.
 Nothing is computed meanwhile, so what is measured is admission alone: how long each class waits for a slot, what each
 key of a class is given, and what one admission costs with limits in Redis and without.
 """
