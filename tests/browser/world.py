@@ -15,6 +15,7 @@ from apps.fleet.models import GpuLease
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment, Instance
 from tests import gateway_rows, objects
+from tests.pages import alert_rows
 
 LONG = "a-public-name-that-is-exactly-sixty-characters-long-and-then-"[:60]
 
@@ -75,6 +76,7 @@ def make_world() -> World:
         remedy="Copy it again.",
     )
     node = objects.node()
+    alert_rows.one_of_each()
     gateway_rows.everything(name=LONG)
     slot = node.gpus.get()
     profile = objects.build_profile(LONG)
