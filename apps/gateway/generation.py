@@ -107,7 +107,7 @@ class Generation(Call):
             raise _Elsewhere(no_upstream(route))
         generation = await self._generation(key, route)
         text = generation.prompt if generation else ""
-        if route.record_bodies:
+        if self.route is not None and self.route.record_bodies:
             self.prompt_text = text or orjson.dumps(self.data.get("messages") or "").decode()
         self.phase = "waiting"
         self._asked_tokens = max(1, (len(text) or self.letters) // 4)
@@ -282,6 +282,8 @@ class Generation(Call):
             upstream, path, data, opening, self.request.include_usage, trace
         )
         self.answer = answer
+        if self.route is not None and self.route.record_bodies:
+            answer.facts.texts = self.answer_text
         try:
             if self.streams:
                 await self._pass_on(upstream, answer)
@@ -290,15 +292,13 @@ class Generation(Call):
                 self.parts.balancer.health.succeeded(upstream.uid)
                 self.first_token()
                 self._told(answer)
-                if route.record_bodies:
-                    self.answer_text = [body.decode(errors="replace")]
                 await self.exchange.reply(200, body, self.headers())
         finally:
             self._told(answer)
             answer.close()
 
     async def _pass_on(self, upstream: Upstream, answer: ExternalAnswer) -> None:
-        exchange, running, keeps = self.exchange, self.running, bool(self.route and self.route.record_bodies)
+        exchange, running = self.exchange, self.running
         data = await answer.read()
         if answer.error is not None and not data:
             raise StreamFailed(answer.error)
@@ -309,8 +309,6 @@ class Generation(Call):
             await exchange.write(data)
             if running is not None:
                 running.tokens = answer.facts.chunks
-            if keeps:
-                self.answer_text.append(data.decode(errors="replace"))
             data = await answer.read()
             self.since = exchange.last_write
         if answer.error is not None:

@@ -23,6 +23,7 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from apps.gateway.errors import ApiError
 from apps.gateway.http import ABORT, BEGAN
 
 HOST = "127.0.0.1"
@@ -92,6 +93,13 @@ class GatewayProtocol(HttpToolsProtocol):
         self._began = 0.0
         self._cancel_head_timer()
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP, in the form that clients of this API read."""
+        body = ApiError(400, "invalid_http", msg).body()
+        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+        self.transport.close()
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

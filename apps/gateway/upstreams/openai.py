@@ -39,13 +39,17 @@ DONE = b"[DONE]"
 
 @dataclass(slots=True)
 class Facts:
-    """What an answer told about itself; null where it did not. `chunks` are those with choices."""
+    """What an answer told about itself; null where it did not. `chunks` are those with choices.
+
+    `texts` collects the answer's text where it is a list.
+    """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     finish_reason: str | None = None
     chunks: int = 0
+    texts: list[str] | None = None
 
     def read(self, said: Mapping[str, Any]) -> None:
         """Take over what one chunk, or a whole answer, says."""
@@ -53,8 +57,11 @@ class Facts:
         if isinstance(choices, list) and choices:
             self.chunks += 1
             first = choices[0]
-            if isinstance(first, dict) and isinstance(first.get("finish_reason"), str):
-                self.finish_reason = first["finish_reason"]
+            if isinstance(first, dict):
+                if isinstance(first.get("finish_reason"), str):
+                    self.finish_reason = first["finish_reason"]
+                if self.texts is not None:
+                    self.texts.append(_text(first))
         usage = said.get("usage")
         if isinstance(usage, dict):
             self.prompt_tokens = _count(usage.get("prompt_tokens"))
@@ -62,6 +69,13 @@ class Facts:
             details = usage.get("prompt_tokens_details")
             if isinstance(details, dict):
                 self.cached_tokens = _count(details.get("cached_tokens"))
+
+
+def _text(choice: Mapping[str, Any]) -> str:
+    """The text of a choice: of a whole answer or a chunk, of a chat or a completion."""
+    part = choice.get("delta") or choice.get("message")
+    text = part.get("content") if isinstance(part, dict) else choice.get("text")
+    return text if isinstance(text, str) else ""
 
 
 def _count(value: Any) -> int | None:
