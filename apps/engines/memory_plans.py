@@ -374,7 +374,8 @@ def build_documents(checkpoint: Checkpoint, found: Answer) -> list[dict[str, Any
     }
     if found.weights in DTYPES:
         spec["dtype"] = DTYPES[found.weights]
-    documents = [("Checkpoint", checkpoint.name, {"source": {"path": checkpoint.path}})]
+    source: dict[str, Any] = {"source": {"path": checkpoint.path}}
+    documents = [("Checkpoint", checkpoint.name, source)]
     if narrow != "auto":
         documents.append(("QuantizationProfile", name, {"format": form, "kvCacheDtype": narrow}))
     documents.append(("BuildProfile", name, spec))

@@ -292,7 +292,7 @@ def _model(plan: Plan) -> list[Finding]:
                 "Choose a pp that divides the number of layers.",
             )
         )
-    if request.tp > shape.num_kv_heads and any(kind.kv_heads > 1 for kind, _ in shape.runs):
+    if request.tp > shape.num_kv_heads > 0 and any(kind.kv_heads > 1 for kind, _ in shape.runs):
         found.append(
             Finding(
                 "kv_heads_copied",

@@ -115,12 +115,12 @@ def _splits(shape: Shape, request: PlanRequest) -> list[Finding]:
     found = []
     heads, kv_heads, tp = shape.num_heads, shape.num_kv_heads, request.tp
     reason = shape.tp_reasons.get(str(tp), "")
-    if not reason and heads % tp:
+    if not reason and heads and heads % tp:
         reason = f"num_attention_heads {heads} is not divisible by tp {tp}"
-    elif not reason and kv_heads % tp and tp % kv_heads:
+    elif not reason and kv_heads and kv_heads % tp and tp % kv_heads:
         reason = f"{kv_heads} KV heads can neither be divided by tp {tp} nor copied evenly over it"
     if reason:
-        allowed = shape.valid_tp or tuple(size for size in (1, 2, 4, 8) if heads % size == 0)
+        allowed = shape.valid_tp or tuple(size for size in (1, 2, 4, 8) if not heads or heads % size == 0)
         listed = ", ".join(str(size) for size in allowed)
         found.append(
             Finding("tp_invalid", "error", f"tp {tp}: {reason.rstrip('.')}.", "tp", f"Use tp {listed}.")

@@ -126,8 +126,10 @@ def shape_of(facts: ModelFacts) -> Shape:
         "num_hidden_layers": facts.num_layers,
         "hidden_size": facts.hidden_size,
         "vocab_size": facts.vocab_size,
-        "num_attention_heads": facts.num_attention_heads,
     }
+    # A model without any attention has no heads to tell of.
+    if any(spec.kv_values_per_token for spec in facts.layer_specs) or not facts.layer_specs:
+        needed["num_attention_heads"] = facts.num_attention_heads
     missing = [name for name, value in needed.items() if not value]
     if not missing and (groups is None or not facts.layer_specs or not facts.layer_spec_of):
         missing = ["the weights of each layer"]
