@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action
 from apps.core.exceptions import NotFound
-from apps.dashboard import logs
+from apps.dashboard import gateway_calls, logs
 from apps.dashboard.charts import deployment as deployment_charts
 from apps.dashboard.charts import ranges
 from apps.dashboard.pages import page
@@ -192,5 +192,7 @@ def access(request: HttpRequest, name: str) -> HttpResponse:
             "--json": _("Print the answer and what was measured as JSON"),
         },
         "endpoints": selectors.endpoints(row),
+        "calls": gateway_calls.calls(row.name),
+        "base_url": gateway_calls.base_url(),
     }
     return render(request, "pages/deployment_access.html", context)
