@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 
 from apps.accounts.roles import Action
 from apps.core.exceptions import InflightError
-from apps.dashboard import facts, lists, logs, pages, previews
+from apps.dashboard import checkpoint_facts, lists, logs, pages, previews
 from apps.dashboard.access import person
 from apps.dashboard.forms import DEMO, CheckpointForm, HubAccessForm
 from apps.dashboard.pages import action, page
@@ -50,7 +50,8 @@ def checkpoint(request: HttpRequest, name: str) -> HttpResponse:
         "title": row.name,
         "here": "checkpoints",
         "row": row,
-        "facts": facts.checkpoint(row),
+        "groups": checkpoint_facts.groups(row),
+        "splits": checkpoint_facts.splits(row),
         "findings": row.facts.get("findings", []),
         "profiles": BuildProfile.objects.filter(checkpoint=row)[:LINKED],
         "builds": Build.objects.filter(checkpoint=row).select_related("checkpoint")[:LINKED],
