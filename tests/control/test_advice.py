@@ -71,7 +71,7 @@ CASES: dict[str, Case] = {
     "batch_size_always_full": Case(
         lambda: (subject(), figures(requests_running=16.0, requests_waiting=5.0)),
         lambda: (subject(), figures(requests_running=16.0, requests_waiting=0.2)),
-        "All 16 slots were busy in 100% of the time, and 5.0 requests waited",
+        "The 16 slots were 100% busy, and 5.0 requests waited",
         ("max_batch_size", 32),
         {"requests_waiting": 5.0},
     ),

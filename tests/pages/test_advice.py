@@ -40,7 +40,7 @@ def tab(client: Client) -> str:
 
 def test_advice_stands_with_its_evidence_and_button(busy: World, sign_in: Callable[..., Client]) -> None:
     page = tab(sign_in(OPERATOR))
-    assert "All 16 slots were busy in 100% of the time" in page
+    assert "The 16 slots were 100% busy" in page
     assert "Set maximum batch size to 32" in page
     assert "Change maximum batch size from 16 to 32?" in page
     assert "One server is replaced" in page
@@ -58,7 +58,7 @@ def test_the_button_deploys_the_change(busy: World, sign_in: Callable[..., Clien
 
 def test_a_viewer_sees_the_evidence_and_no_button(busy: World, sign_in: Callable[..., Client]) -> None:
     page = tab(sign_in(VIEWER))
-    assert "All 16 slots were busy" in page
+    assert "The 16 slots were 100% busy" in page
     assert "apply/" not in page
 
 
