@@ -190,7 +190,7 @@ def growth(url: str, seconds: float, rate: float) -> dict[str, Any]:
         open_charts(page, NAME)
         client = page.context.new_cdp_session(page)
         client.send("HeapProfiler.enable")
-        page.wait_for_timeout(30_000)
+        page.wait_for_timeout(90_000)
         heaps = [_heap(client)]
         end = time.monotonic() + seconds
         while time.monotonic() < end - 1:

@@ -211,7 +211,9 @@ def _tile(
     value = newest.get(key)
     shown = formats.significant(None if value is None else value * KEYS[key])
     values = sparklines.buckets(fleet, key, now, 2 * sparklines.POINTS)
-    return sparklines.Tile(label, shown, unit, sparklines.change(values), key=key, values=values)
+    return sparklines.Tile(
+        label, shown, unit, sparklines.change(values), url=reverse("metrics:metrics"), key=key, values=values
+    )
 
 
 def sparks(rows: Sequence[Line], now: float, fleet: Sequence[sparklines.Tile] = ()) -> dict[str, Any]:
