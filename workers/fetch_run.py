@@ -25,7 +25,15 @@ from apps.registry.domain.sources import archive_file, locate_path, refuse_pickl
 from apps.registry.hub import attempts, policy
 from apps.registry.hub.access import access
 from apps.registry.hub.attempts import Child, Claim, Failure
-from apps.registry.selectors import allowed_roots, archive_roots, checkpoints_folder, uploads_folder
+from apps.registry.hub.folders import partial_of
+from apps.registry.models import Checkpoint
+from apps.registry.selectors import (
+    allowed_roots,
+    archive_roots,
+    checkpoints_folder,
+    fetches_folder,
+    uploads_folder,
+)
 from workers.builders.base import Step
 from workers.fetching.common import TOKEN
 from workers.pumps import LogFile
@@ -74,9 +82,9 @@ class Attempt:
     def __init__(self, claim: Claim, worker: str) -> None:
         self.row, self.number, self.worker = claim.checkpoint, claim.attempt, worker
         self.previous = claim.previous
-        self.before = claim.checkpoint.bytes_done or 0
+        self.before = _bytes_here(claim.checkpoint)
         self.source = claim.checkpoint.source
-        self.folder = Path(settings.INFLIGHT_HOME) / "fetches" / f"{self.row.pk}"
+        self.folder = fetches_folder() / str(self.row.pk)
         self.rate = Rate()
         self.written_at = 0.0
 
@@ -317,7 +325,7 @@ class Attempt:
         row, number, worker = self.row, self.number, self.worker
         if ended.failure is not None:
             failure = ended.failure
-            gained = (row.bytes_done or 0) > self.before
+            gained = _bytes_here(row) > self.before
             write = lambda: attempts.fail_fetch(row, number, failure, worker, progressed=gained)  # noqa: E731
         elif ended.order == "cancelled":
             write = lambda: attempts.end_cancelled_fetch(row, number, worker)  # noqa: E731
@@ -333,6 +341,14 @@ class Attempt:
             self._write(watch, write)
         except _Ended:
             log.warning("Fetching %s, attempt %d: its end could not be written.", row.name, number)
+
+
+def _bytes_here(row: Checkpoint) -> int:
+    """Bytes in the hidden folder of a fetch: they tell what an attempt gained that could not tell it any more."""
+    if not row.folder:
+        return 0
+    files = (path for path in partial_of(Path(row.folder)).rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in files)
 
 
 def _environment() -> dict[str, str]:

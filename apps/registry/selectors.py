@@ -44,6 +44,11 @@ def uploads_folder() -> Path:
     return Path(settings.INFLIGHT_HOME) / "uploads"
 
 
+def fetches_folder() -> Path:
+    """Where plans and logs of fetches lie, a folder for each checkpoint by its number."""
+    return Path(settings.INFLIGHT_HOME) / "fetches"
+
+
 def archive_roots() -> list[Path]:
     """Folders from which archives may be unpacked."""
     return [*allowed_roots(), uploads_folder()]

@@ -17,7 +17,7 @@ from apps.registry.hub import dispatch
 from apps.registry.hub.folders import PARTIAL, partial_of
 from apps.registry.hub.policy import LEFTOVER_SECONDS
 from apps.registry.models import Checkpoint
-from apps.registry.selectors import checkpoints_folder, uploads_folder
+from apps.registry.selectors import checkpoints_folder, fetches_folder, uploads_folder
 
 
 def sweep() -> list[Checkpoint]:
@@ -45,6 +45,7 @@ def _remove_leftovers() -> None:
     _remove_old(checkpoints_folder().glob(f".*{PARTIAL}"), kept)
     named = {Path(source["archive"]).name for source in _column("source") if "archive" in source}
     _remove_old(uploads_folder().glob("*"), named)
+    _remove_old(fetches_folder().glob("*"), {str(pk) for pk in _column("pk")})
 
 
 def _column(name: str) -> Iterable[Any]:

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 300.0
 
 
 @dataclass

@@ -308,7 +308,7 @@ def test_a_killed_child_is_tried_again(mirror: Hub, fetch: Callable[..., Checkpo
                 for path in (django_settings.INFLIGHT_HOME / "checkpoints").glob(f".*/{name}.part")
                 if path.stat().st_size >= 2 * MEGABYTE
             ],
-            30,
+            120,
             "two megabytes here",
         )
         assert part

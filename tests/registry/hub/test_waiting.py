@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,7 @@ from apps.registry.services import (
     save_hub_access,
 )
 from apps.registry.sweep import sweep
+from apps.specs.services import apply, export
 from tests import objects
 from tests.pages.conftest import sign_in
 from tests.people import client_of, person
@@ -205,6 +207,32 @@ def test_deleting_takes_what_was_fetched_along_unless_another_uses_it(
         assert folder.is_dir() == there or not Checkpoint.objects.exists()
     assert not folder.exists()
     assert not partial_of(folder).exists()
+
+
+def test_as_code(home: Path) -> None:
+    spec = {"huggingface": {"repo": "acme/tiny", "revision": "v1", "files": ["*Q4*"]}, "pickle": True}
+    document = {"apiVersion": "inflight/v1", "kind": "Checkpoint", "metadata": {"name": "tiny"}}
+    text = json.dumps({**document, "spec": {"source": spec}})
+    assert [done.planned.action for done in apply("test", text, "x")] == ["create"]
+    row = Checkpoint.objects.get()
+    assert (row.state, row.source) == (states.REGISTERED, spec)
+    assert [done.planned.action for done in apply("test", text, "x")] == ["unchanged"]
+    assert [done.planned.action for done in apply("test", export("test"), "x")] == ["unchanged"]
+
+
+def test_what_nobody_goes_on_with_is_removed_after_a_week(waiting: Checkpoint, home: Path) -> None:
+    names = (
+        "checkpoints/.x--y.partial",
+        "checkpoints/.kept--y.partial",
+        "fetches/999999",
+        f"fetches/{waiting.pk}",
+    )
+    Checkpoint.objects.update(folder=str(home / "checkpoints" / "kept--y"))
+    for name in names:
+        (home / name).mkdir(parents=True)
+        os.utime(home / name, (0, 0))
+    sweep()
+    assert [(home / name).exists() for name in names] == [False, True, False, True]
 
 
 class TestHubAccess:
