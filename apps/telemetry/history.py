@@ -22,7 +22,7 @@ from apps.telemetry.storage import policy, rows
 from apps.telemetry.storage.rows import Step
 
 ScopeKind = Literal["deployment", "instance", "fleet", "gpu", "node"]
-Source = Literal["raw", "10s", "1m", "10m", "1h", "prometheus"]
+Source = Literal["raw", "10s", "1m", "10m", "1h", "8h", "prometheus"]
 Distribution = Literal["ttft", "itl", "e2e", "queue", "batch_size", "prompt_tokens", "generated_tokens"]
 
 # Stored steps that one chart reads at most.

@@ -11,9 +11,11 @@ PERIOD = 1.0
 # adds to the time from an event to the page; an answer that comes later is in the next sample.
 SPREAD = 0.2
 WRITE_OFFSET = 0.3
+# Of a period longer than PERIOD: a thousand answers take a while to be read.
+WIDE_SPREAD, WIDE_WRITE_OFFSET = 0.5, 0.6
 # A single answer may take this part of a period, but not longer than MOST_SECONDS.
 PATIENCE = 0.9
-MOST_SECONDS = 5.0
+LEAST_SECONDS, MOST_SECONDS = 0.9, 5.0
 # From so many servers on, a period is so many times PERIOD: the process stays below a tenth of a core.
 _WIDER = ((400, 10), (120, 5), (25, 2))
 
@@ -21,6 +23,21 @@ _WIDER = ((400, 10), (120, 5), (25, 2))
 def period(servers: int) -> float:
     """Seconds between two readings of each of so many servers."""
     return PERIOD * next((factor for least, factor in _WIDER if servers >= least), 1)
+
+
+def spread(length: float) -> float:
+    """The part of a period of so many seconds within which servers are asked."""
+    return SPREAD if length <= PERIOD else WIDE_SPREAD
+
+
+def write_offset(length: float) -> float:
+    """The part of a period of so many seconds after which its samples are written."""
+    return WRITE_OFFSET if length <= PERIOD else WIDE_WRITE_OFFSET
+
+
+def patience(length: float) -> float:
+    """Seconds that a server's answer may take in a period of so many."""
+    return min(max(PATIENCE * length, LEAST_SECONDS), MOST_SECONDS)
 
 
 def until_tick(offset: float, length: float, pause: float = 0.0) -> float:

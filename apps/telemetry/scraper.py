@@ -91,9 +91,10 @@ class Scrape:
 
     async def _run(self) -> None:
         # Servers are asked a little apart from each other, each always at the same moment of the period.
-        offset = (self.target.instance_id * 0.618034) % 1.0 * pace.SPREAD
+        place = (self.target.instance_id * 0.618034) % 1.0
         while not self._stopped:
-            await asyncio.sleep(pace.until_tick(offset, self._length(), self._pause()))
+            length = self._length()
+            await asyncio.sleep(pace.until_tick(place * pace.spread(length), length, self._pause()))
             self.scrapes += 1
             try:
                 await self._once()
@@ -121,7 +122,7 @@ class Scrape:
     async def _once(self) -> None:
         length = self._length()
         asked = time.monotonic()
-        text = await self._fetcher.text(self.target.url, min(pace.PATIENCE * length, pace.MOST_SECONDS))
+        text = await self._fetcher.text(self.target.url, pace.patience(length))
         now, at = time.monotonic(), time.time()
         exposition = prometheus.parse(text, derive.WANTED)
         reading = derive.carried(derive.read(exposition, now), self._before)

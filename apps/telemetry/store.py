@@ -60,7 +60,8 @@ async def write(samples: Mapping[str, Sample], more: Mapping[str, Mapping[str, A
         pipeline.xadd(key, fields, maxlen=KEPT, approximate=True)  # type: ignore[arg-type]
         pipeline.expire(key, TTL_SECONDS)
     pipeline.set(BEAT, "1", ex=BEAT_SECONDS)
-    async with answer():
+    # A thousand objects at once take a moment to be written out.
+    async with answer(len(samples) / 1000):
         await pipeline.execute()
 
 

@@ -18,9 +18,10 @@ from apps.telemetry import devices, pace, store, targets
 from apps.telemetry.devices import Device
 from apps.telemetry.domain import derive
 from apps.telemetry.domain.derive import Interval, Sample
-from apps.telemetry.domain.rollup import increments
+from apps.telemetry.domain.rollup import Bucket, increments, of_intervals
 from apps.telemetry.domain.vocabulary import NAMES
 from apps.telemetry.scraper import Observation, Scrape, Scraper
+from apps.telemetry.storage.keeper import Scoped
 from apps.telemetry.storage.models import ScopeKind
 from apps.telemetry.storage.rollups import Marked, Rollups
 
@@ -31,12 +32,19 @@ log = logging.getLogger(__name__)
 FRESH_PERIODS = 2.5
 # This host's GPUs are looked up again after so many seconds.
 DEVICES_SECONDS = 10.0
+# Objects that are worked on before the readers get their turn again.
+AT_ONCE = 20
 _FLEET = (int(ScopeKind.FLEET), 0)
 
 
 @dataclass(slots=True)
 class Tick:
-    """What one tick writes: samples by stream, increments by stream, samples by live topic."""
+    """What one tick writes: samples by stream, increments by stream, samples by live topic.
+
+    `growth` is what counters and histograms grew by, by object.
+    """
+
+    growth: dict[Scoped, Bucket] = field(default_factory=dict)
 
     samples: dict[str, Sample] = field(default_factory=dict)
     more: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -59,7 +67,8 @@ class Writer:
     async def run(self) -> None:
         """Write until cancelled. Redis away: live samples of that time are a gap, stored steps are not."""
         while True:
-            await asyncio.sleep(pace.until_tick(pace.WRITE_OFFSET, self._scraper.length()))
+            length = self._scraper.length()
+            await asyncio.sleep(pace.until_tick(pace.write_offset(length), length))
             try:
                 await self.once()
                 self._away = False
@@ -79,7 +88,7 @@ class Writer:
         host = await asyncio.to_thread(devices.host) if self._local else {}
         now = time.time()
         self._rollups.roll(now)
-        tick = self._tick(now, scrapes, gpus)
+        tick = await self._tick(now, scrapes, gpus)
         self._host_samples(tick, now, host, gpus)
         await store.write(tick.samples, tick.more)
         await asyncio.gather(*(self._publish(topic, sample) for topic, sample in tick.published.items()))
@@ -92,19 +101,23 @@ class Writer:
             except Exception:
                 log.exception("The GPUs of this host could not be listed.")
 
-    def _tick(self, now: float, scrapes: list[Scrape], gpus: dict[str, Device]) -> Tick:
+    async def _tick(self, now: float, scrapes: list[Scrape], gpus: dict[str, Device]) -> Tick:
         tick = Tick()
         taken = {scrape.target.instance_id: scrape.take() for scrape in scrapes}
         fresh_seconds = FRESH_PERIODS * self._scraper.length()
-        fresh = [s for s in scrapes if s.latest and now - s.latest.at <= fresh_seconds]
+        fresh = {s for s in scrapes if s.latest and now - s.latest.at <= fresh_seconds}
         lost = [s for s in scrapes if s.lost]
-        self._count(scrapes, taken)
+        tick.growth = await self._count(scrapes, taken)
         groups: dict[int, list[Scrape]] = defaultdict(list)
-        for scrape in scrapes:
+        for number, scrape in enumerate(scrapes):
             groups[scrape.target.deployment_id].append(scrape)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
             if scrape.lost or (scrape in fresh and taken[scrape.target.instance_id]):
-                self._sample(tick, now, "instance", scrape.target.instance_id, [scrape], taken, gpus)
-        for deployment_id, members in groups.items():
+                self._sample(tick, now, "instance", scrape.target.instance_id, [scrape], gpus)
+        for number, (deployment_id, members) in enumerate(groups.items()):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
             sample = self._group(tick, now, "deployment", deployment_id, members, taken, fresh, gpus)
             if sample is not None:
                 tick.published[f"metrics:{deployment_id}"] = sample
@@ -122,14 +135,14 @@ class Writer:
         scope_id: int,
         members: list[Scrape],
         taken: Mapping[int, list[Observation]],
-        fresh: list[Scrape],
+        fresh: set[Scrape],
         gpus: Mapping[str, Device],
     ) -> Sample | None:
         """A sample of several servers; None where nothing new is known of any: this period is a gap."""
         news = any(taken[member.target.instance_id] for member in members)
         if not news and not any(member.lost for member in members):
             return None
-        return self._sample(tick, now, kind, scope_id, members, taken, gpus, fresh)
+        return self._sample(tick, now, kind, scope_id, members, gpus, fresh)
 
     def _sample(
         self,
@@ -138,24 +151,26 @@ class Writer:
         kind: str,
         scope_id: int,
         members: list[Scrape],
-        taken: Mapping[int, list[Observation]],
         gpus: Mapping[str, Device],
-        fresh: list[Scrape] | None = None,
+        fresh: set[Scrape] | None = None,
     ) -> Sample:
         counted = [member for member in members if not member.lost and (fresh is None or member in fresh)]
         sample = _merged(now, counted, gpus)
         sample["targets"] = float(len(members))
         sample["targets_lost"] = float(sum(member.lost for member in members))
         key = store.key_of(kind, scope_id)
+        scoped = (int(ScopeKind[kind.upper()]), scope_id)
         tick.samples[key] = sample
-        more = increments([each.interval for m in members for each in taken[m.target.instance_id]])
-        if more:
-            tick.more[key] = more
-        self._rollups.add_sample((int(ScopeKind[kind.upper()]), scope_id), sample)
+        if scoped in tick.growth:
+            tick.more[key] = increments(tick.growth[scoped])
+        self._rollups.add_sample(scoped, sample)
         return sample
 
-    def _count(self, scrapes: list[Scrape], taken: Mapping[int, list[Observation]]) -> None:
-        """Each observation once into the open steps of all that its server belongs to."""
+    async def _count(
+        self, scrapes: list[Scrape], taken: Mapping[int, list[Observation]]
+    ) -> dict[Scoped, Bucket]:
+        """Each observation once into the open steps of all that its server belongs to; what they grew by."""
+        intervals: dict[Scoped, list[Interval]] = defaultdict(list)
         for scrape in scrapes:
             target = scrape.target
             for each in taken[target.instance_id]:
@@ -164,12 +179,19 @@ class Writer:
                     (int(ScopeKind.DEPLOYMENT), target.deployment_id),
                     _FLEET,
                 ):
-                    self._rollups.add_interval(key, each.interval)
+                    intervals[key].append(each.interval)
                 if each.reading is not None:
                     self._rollups.marks[target.uid] = Marked(target.created, each.reading)
         known = {scrape.target.uid for scrape in scrapes}
         for uid in set(self._rollups.marks) - known:
             del self._rollups.marks[uid]
+        growth = {}
+        for number, (key, happened) in enumerate(intervals.items()):
+            growth[key] = of_intervals(happened)
+            self._rollups.join(key, growth[key])
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return growth
 
     def _host_samples(self, tick: Tick, now: float, host: Device, gpus: Mapping[str, Device]) -> None:
         """Samples of this host and its GPUs, whether or not a server runs on them."""

@@ -143,13 +143,21 @@ def merge(histograms: Sequence[Histogram]) -> Histogram | None:
     """Sum of histograms; None of none. Where bounds differ only those that all have are kept: exact there."""
     if not histograms:
         return None
+    first = histograms[0].bounds
+    if all(h.bounds is first or h.bounds == first for h in histograms):
+        counts = histograms[0].counts if len(histograms) == 1 else _columns(histograms)
+        return Histogram(first, counts, sum(h.total for h in histograms))
     common = set(histograms[0].bounds).intersection(*(h.bounds for h in histograms))
     bounds = tuple(sorted(common))
-    counts = [0.0] * len(bounds)
+    sums = [0.0] * len(bounds)
     for histogram in histograms:
         at = dict(zip(histogram.bounds, histogram.counts, strict=True))
-        counts = [sum_ + at[bound] for sum_, bound in zip(counts, bounds, strict=True)]
-    return Histogram(bounds, tuple(counts), sum(h.total for h in histograms))
+        sums = [sum_ + at[bound] for sum_, bound in zip(sums, bounds, strict=True)]
+    return Histogram(bounds, tuple(sums), sum(h.total for h in histograms))
+
+
+def _columns(histograms: Sequence[Histogram]) -> tuple[float, ...]:
+    return tuple(map(sum, zip(*(h.counts for h in histograms), strict=True)))
 
 
 def of_values(values: Mapping[float, float], bounds: Sequence[float]) -> Histogram:

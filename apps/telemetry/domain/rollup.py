@@ -55,11 +55,7 @@ class Bucket:
 
     def add_interval(self, happened: Interval) -> None:
         """Take in what the counters and histograms of one server did; each interval exactly once."""
-        _add(self.amounts, happened.amounts)
-        _add(self.parts, {name: value for name, value in happened.parts.items() if value})
-        # A ratio needs its denominator also where the numerator is 0.
-        _add(self.parts, {name: 0.0 for name, value in happened.parts.items() if value == 0})
-        self._add_histograms(happened.fresh)
+        self.join(of_intervals([happened]))
 
     def join(self, other: Bucket) -> None:
         """Add another step of the same object (a shorter one inside this, or its other half)."""
@@ -162,17 +158,31 @@ def of_document(document: Mapping[str, Any]) -> Bucket:
     )
 
 
-def increments(happened: Sequence[Interval]) -> dict[str, Any]:
-    """What the intervals add besides a sample (amounts, parts, histograms), as a document; empty where nothing."""
-    bucket = Bucket()
-    for each in happened:
-        bucket.add_interval(each)
+def increments(bucket: Bucket) -> dict[str, Any]:
+    """What a bucket of intervals adds besides a sample (amounts, parts, histograms), as a document; may be empty."""
     document = {
         "a": {name: _short(value, 12) for name, value in bucket.amounts.items() if value},
         "p": {name: _short(value, 12) for name, value in bucket.parts.items()},
         "h": {name: _pack_histogram(value) for name, value in bucket.histograms.items()},
     }
     return {key: value for key, value in document.items() if value}
+
+
+def of_intervals(happened: Sequence[Interval]) -> Bucket:
+    """The growth of several intervals, without samples."""
+    bucket = Bucket()
+    seen: dict[str, list[Histogram]] = {}
+    for each in happened:
+        _add(bucket.amounts, each.amounts)
+        _add(bucket.parts, {name: value for name, value in each.parts.items() if value is not None})
+        for name, value in each.fresh.items():
+            if value.count > 0:
+                seen.setdefault(name, []).append(value)
+    for name, values in seen.items():
+        merged = histogram.merge(values)
+        if merged is not None:
+            bucket.histograms[name] = merged
+    return bucket
 
 
 def _short(value: float, digits: int = 7) -> float:

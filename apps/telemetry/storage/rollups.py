@@ -14,7 +14,7 @@ from typing import Any
 from django.db import DatabaseError, close_old_connections
 
 from apps.telemetry.domain import marks
-from apps.telemetry.domain.derive import Interval, Sample
+from apps.telemetry.domain.derive import Sample
 from apps.telemetry.domain.reading import Reading
 from apps.telemetry.domain.rollup import Bucket
 from apps.telemetry.storage import keeper, policy
@@ -58,9 +58,9 @@ class Rollups:
         """One second's sample of an object."""
         self._bucket(key).add_sample(sample)
 
-    def add_interval(self, key: Scoped, happened: Interval) -> None:
-        """What a server did, for an object that it belongs to."""
-        self._bucket(key).add_interval(happened)
+    def join(self, key: Scoped, growth: Bucket) -> None:
+        """What its servers did, of an object; each interval exactly once."""
+        self._bucket(key).join(growth)
 
     def roll(self, now: float) -> bool:
         """Close the open step if it is over; call it before anything of `now` is added."""
