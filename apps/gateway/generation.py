@@ -41,6 +41,9 @@ from apps.streaming.token_source import (
 from apps.streaming.triton_messages import DEFAULT_MAX_TOKENS
 
 ATTEMPTS = 3
+# A request that has computed nothing waits for the return of the instance that died under it, so many times.
+QUEUED_AGAIN = 3
+DIED = frozenset({"unreachable", "engine_died", "not_ready"})
 MOST_FALLBACKS = 3
 # The upstream's own fault, which counts against its health; a full queue and a bad request do not.
 FAULTS = frozenset(
@@ -75,7 +78,7 @@ class Generation(Call):
         failed: ApiError | None = None
         for candidate in self._candidates(route, key):
             try:
-                await self._on_route(key, candidate)
+                await self._until_it_returns(key, candidate)
                 return
             except _Elsewhere as problem:
                 failed = problem.error
@@ -102,8 +105,23 @@ class Generation(Call):
 
     # ------------------------------------------------------------ one route
 
+    async def _until_it_returns(self, key: KeyFacts, route: Route) -> None:
+        """On this route; where its last upstream has just died, in the queue again until it is back."""
+        for again in range(QUEUED_AGAIN, -1, -1):
+            try:
+                await self._on_route(key, route)
+                return
+            except _Elsewhere as problem:
+                gone = problem.error.code in DIED and self.parts.balancer.capacity(self._now(route)) == 0
+                if not (again and gone) or route.fallback:
+                    raise
+
+    def _now(self, route: Route) -> Route:
+        """The route as the newest table has it."""
+        return self.parts.holder.table.routes.get(route.name, route)
+
     async def _on_route(self, key: KeyFacts, route: Route) -> None:
-        if not route.upstreams:
+        if not route.upstreams and (route.fallback or not self.parts.served_lately(route.name)):
             raise _Elsewhere(no_upstream(route))
         generation = await self._generation(key, route)
         text = generation.prompt if generation else ""
@@ -121,9 +139,12 @@ class Generation(Call):
         )
         async with grant:
             self.grant = grant
-            self.queue_seconds = grant.queue_seconds
+            # What serves it may be another instance by now.
+            route = self._now(route)
+            generation = generation or await self._generation(key, route)
+            self.queue_seconds = (self.queue_seconds or 0.0) + grant.queue_seconds
             if self.running is not None:
-                self.running.queue_seconds = grant.queue_seconds
+                self.running.queue_seconds = self.queue_seconds
             try:
                 await self._attempts(key, route, generation)
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# An instance that died is back within this time, or something is wrong.
+RETURN_SECONDS = 60.0
+
 
 @dataclass(slots=True)
 class Parts:
@@ -44,6 +48,10 @@ class Parts:
     metrics: GatewayMetrics
     tracing: Tracing
     max_body_bytes: int
+    # Names of routes that something serves.
+    serving: set[str] = field(default_factory=set)
+    # When a route's last upstream went, by its name; monotonic seconds.
+    lost_at: dict[str, float] = field(default_factory=dict)
     calls: set[Call] = field(default_factory=set)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -58,6 +66,23 @@ class Parts:
         self.tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("A background task of the gateway failed", exc_info=task.exception())
+
+    def served_lately(self, name: str) -> bool:
+        """Whether something served this route until a moment ago, so that it is worth waiting for its return."""
+        lost = self.lost_at.get(name)
+        return lost is not None and time.monotonic() - lost < RETURN_SECONDS
+
+    def table_changed(self, table: Table) -> None:
+        """There is a new table: forget what is gone, and let those go on who wait for what is new."""
+        serving = {route.name for route in table.routes.values() if route.upstreams}
+        for name in self.serving - serving:
+            self.lost_at[name] = time.monotonic()
+        for name in serving | (self.lost_at.keys() - table.routes.keys()):
+            self.lost_at.pop(name, None)
+        self.serving = serving
+        self.balancer.keep(table.routes.values())
+        self.spawn(self.triton.keep(one for route in table.routes.values() for one in route.upstreams))
+        self.capacity_grew("")
 
     def capacity_grew(self, uid: str) -> None:
         """An upstream may be given requests again, or there is a new table: let those go on who wait for it."""
@@ -102,11 +127,5 @@ def build(holder: TableHolder | None = None, recorder: Recorder | None = None) -
         max_body_bytes=settings.INFLIGHT_GATEWAY_MAX_BODY_BYTES,
     )
 
-    def changed(table: Table) -> None:
-        balancer.keep(table.routes.values())
-        upstreams = [one for route in table.routes.values() for one in route.upstreams]
-        parts.spawn(triton.keep(upstreams))
-        parts.capacity_grew("")
-
-    holder.on_change(changed)
+    holder.on_change(parts.table_changed)
     return parts

@@ -51,12 +51,17 @@ class Served:
     parts: Parts
     records: list[RequestRecord]
     key: str = KEY
-    double: Double = field(default_factory=Double)
+    # Making one takes a tenth of a second.
+    clients: dict[tuple[str, ...], AsyncOpenAI] = field(default_factory=dict)
 
     def client(self, key: str = "", **options: Any) -> AsyncOpenAI:
         """The official client, unmodified."""
-        options.setdefault("max_retries", 0)
-        return AsyncOpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key=key or self.key, **options)
+        known = (key or self.key, *sorted(options))
+        if known not in self.clients:
+            options.setdefault("max_retries", 0)
+            url = f"http://127.0.0.1:{self.port}/v1"
+            self.clients[known] = AsyncOpenAI(base_url=url, api_key=key or self.key, **options)
+        return self.clients[known]
 
     async def raw(self, text: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection that sent these bytes."""

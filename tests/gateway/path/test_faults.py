@@ -6,12 +6,15 @@ import asyncio
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import openai as official
 import pytest
 
-from tests.gateway.path.serving import Served, openai, route, served
+from apps.gateway.wiring import RETURN_SECONDS
+from tests.gateway.path.serving import Served, openai, route, served, triton
+from tests.streaming.upstreams import Upstream, http_server, last
 from tests.support import gateway as support
 from tests.support.waiting import aeventually
 
@@ -64,9 +67,27 @@ async def test_the_only_upstream_is_killed_and_comes_back() -> None:
             assert await ask(gate, False) == "ok"
             os.kill(pid, signal.SIGKILL)
             await aeventually(lambda: not support.listening(port))
-            assert await ask(gate, False) == "refused"
-            # Put aside, it gets nothing; who asks now waits for it, up to the queue's bound.
-            waiting = asyncio.create_task(ask(gate, False))
-            await aeventually(lambda: gate.parts.admission.waiting("demo") == 1)
+            # The one that finds out is put back into the queue; who asks later waits beside it.
+            waiting = [asyncio.create_task(ask(gate, False)) for _ in range(3)]
+            await aeventually(lambda: gate.parts.admission.waiting("demo") == 3)
             with support.double_process(port):
-                assert await waiting == "ok"
+                assert Counter(await asyncio.gather(*waiting)) == {"ok": 3}
+
+
+async def test_a_route_that_lost_its_instance_waits_for_the_next() -> None:
+    upstream = Upstream([last("back")])
+    async with http_server(upstream) as endpoint, served(route(triton(endpoint, "old"))) as gate:
+        parts = gate.parts
+        empty = replace(parts.holder.table, routes={"demo": route()})
+        parts.holder.table = empty
+        parts.table_changed(empty)
+        asking = asyncio.create_task(ask(gate, False))
+        await aeventually(lambda: parts.admission.waiting("demo") == 1)
+        parts.holder.table = replace(empty, routes={"demo": route(triton(endpoint, "new"))})
+        parts.table_changed(parts.holder.table)
+        assert await asking == "ok"
+        assert gate.records[-1].upstream == "new"
+        parts.holder.table = empty
+        parts.table_changed(empty)
+        parts.lost_at["demo"] -= RETURN_SECONDS
+        assert await ask(gate, False) == "refused"

@@ -158,7 +158,8 @@ async def test_a_dead_replica_is_passed_over_before_the_first_token() -> None:
             assert [record.upstream for record in gate.records] == ["alive"] * 4
 
 
-async def test_a_route_falls_back_to_another_once() -> None:
+async def test_a_route_falls_back_to_another_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apps.gateway.generation.QUEUED_AGAIN", 0)
     async with double() as (port, _counts):
         first = route(replica("dead"), name="demo", fallback="spare")
         spare = route(openai(port), name="spare", fallback="demo")
