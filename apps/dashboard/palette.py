@@ -78,6 +78,7 @@ def _new(allowed: frozenset[Action]) -> Iterator[Item]:
     if Action.CONFIGURE in allowed:
         yield Item(_("New deployment"), _("action"), "plus", reverse("serving:new"))
         yield Item(_("Register a checkpoint"), _("action"), "plus", reverse("registry:new"))
+        yield Item(_("New alert rule"), _("action"), "plus", reverse("alerts:new_rule"))
 
 
 def _deployments(allowed: frozenset[Action], words: str) -> Iterator[Item]:
