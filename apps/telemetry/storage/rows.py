@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from apps.telemetry import store
@@ -49,10 +49,21 @@ def step_for(since: float, until: float, now: float, most: int) -> int:
     return policy.STEPS[-1]
 
 
-def read(kind: str, scope_id: int, since: float, until: float, step: int, now: float) -> list[Step]:
-    """Steps that overlap [since, until), oldest first; the newest seconds as live samples."""
+def read(
+    kind: str,
+    scope_id: int,
+    since: float,
+    until: float,
+    step: int,
+    now: float,
+    histograms: Collection[str] | None = None,
+) -> list[Step]:
+    """Steps that overlap [since, until), oldest first; the newest seconds as live samples.
+
+    `histograms`: those that are needed (default: all).
+    """
     if step == 1:
-        return list(_raw(kind, scope_id, since, until))
+        return list(_raw(kind, scope_id, since, until, histograms))
     rows = (
         Rollup.objects.filter(scope=KINDS[kind], scope_id=scope_id, step=step)
         .filter(at__gt=since - step, at__lt=until)
@@ -60,28 +71,32 @@ def read(kind: str, scope_id: int, since: float, until: float, step: int, now: f
         .values_list("at", "data")
     )
     found = [
-        Step(float(at), step, bucket) for at, data in rows if (bucket := _unpacked(bytes(data))) is not None
+        Step(float(at), step, bucket)
+        for at, data in rows
+        if (bucket := _unpacked(bytes(data), histograms)) is not None
     ]
     stored_until = found[-1].at + step if found else since
     finer = [each for each in policy.STEPS if each < step]
     if finer and until > stored_until:
         # The longer step is not over yet: its beginning is there in shorter ones.
-        found += read(kind, scope_id, stored_until, until, finer[-1], now)
+        found += read(kind, scope_id, stored_until, until, finer[-1], now, histograms)
     elif until > stored_until and now - until < _TAIL_SECONDS:
-        found += _raw(kind, scope_id, max(stored_until, now - _TAIL_SECONDS), until)
+        found += _raw(kind, scope_id, max(stored_until, now - _TAIL_SECONDS), until, histograms)
     return found
 
 
-def _unpacked(data: bytes) -> Bucket | None:
+def _unpacked(data: bytes, histograms: Collection[str] | None) -> Bucket | None:
     try:
-        return unpack(data)
+        return unpack(data, histograms)
     except ValueError as error:
         log.warning("A stored step is passed over: %s", error)
         return None
 
 
-def _raw(kind: str, scope_id: int, since: float, until: float) -> Iterator[Step]:
+def _raw(
+    kind: str, scope_id: int, since: float, until: float, histograms: Collection[str] | None
+) -> Iterator[Step]:
     for sample, more in store.read_full(store.key_of(kind, scope_id), since, until):
-        bucket = of_document(more) if more else Bucket()
+        bucket = of_document(more, histograms) if more else Bucket()
         bucket.add_sample(sample)
         yield Step(sample["at"] or 0.0, 1, bucket)
