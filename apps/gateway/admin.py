@@ -49,7 +49,7 @@ class GatewayKeyAdmin(StatusAdmin, ReadOnlyAdmin):
     search_fields = ["name", "prefix", "owner__username"]
     fieldsets = [
         (_("Gateway key"), {"fields": ["name", "prefix", "owner", "created_by", "routes", "priority"]}),
-        (_("Limits"), {"fields": _LIMITS}),
+        (_("Limits"), {"fields": [*_LIMITS]}),
         (_("Use"), {"fields": ["created_at", "last_used_at", "expires_at", "revoked_at"]}),
     ]
     object_actions = (
@@ -84,7 +84,7 @@ class GatewayRouteAdmin(StatusAdmin, ReadOnlyAdmin):
     search_fields = ["name"]
     fieldsets = [
         (_("Gateway route"), {"fields": ["name", "targets", "fallback"]}),
-        (_("Limits"), {"fields": _LIMITS}),
+        (_("Limits"), {"fields": [*_LIMITS]}),
         (_("Queue"), {"fields": ["queue_size", "queue_seconds"]}),
         (_("Records"), {"fields": ["record_bodies", "body_days"]}),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -176,7 +177,7 @@ def preview(request: HttpRequest) -> HttpResponse:
     return render(request, "pages/gateway_key_words.html", _words(limits, priority, routes, request.GET))
 
 
-def _of_initial(initial: dict[str, Any]) -> tuple[Limits, str, list[str] | None]:
+def _of_initial(initial: Mapping[str, Any]) -> tuple[Limits, str, list[str] | None]:
     limits = Limits(**{name: initial.get(name) for name in Limits.__dataclass_fields__})
     routes = initial.get("routes") if initial.get("scope") == "some" else None
     return limits, initial.get("priority", PriorityClass.NORMAL), routes

@@ -98,9 +98,10 @@ def _card(panel: Panel, frame: frames.Frame) -> dict[str, Any]:
     """A chart of sums: level over each step, with a mark, so that a lone step is seen too."""
     card = cards.line_card([panel], frame)
     for trace in card["figure"]["figure"]["data"]:
-        trace["mode"] = "lines+markers"
-        trace["marker"] = {"size": 4}
-        trace["line"] = {**trace.get("line", {}), "shape": "hvh"}
+        trace["marker"] = {"size": 5}
+        trace["line"] = {**trace["line"], "shape": "hvh"}
+    for line in card["figure"]["lines"]:
+        line["marked"] = True
     return card
 
 

@@ -71,7 +71,7 @@ export class LineChart extends Card {
       trace.y = buffer.subarray(0, end - first);
       trace.visible = !this.#hidden.has(index);
       // A step between two gaps is no line: it shows as a dot.
-      trace.mode = end - first <= 2 ? "lines+markers" : "lines";
+      trace.mode = line.marked || end - first <= 2 ? "lines+markers" : "lines";
     });
   }
 
