@@ -15,14 +15,20 @@ from apps.accounts.roles import Action, may
 
 # Objects that people configure; every other object is a record that only services and workers write.
 CONFIGURED = frozenset(
-    {"registry.checkpoint", "engines.buildprofile", "serving.batchingprofile", "serving.deployment"}
+    {
+        "registry.checkpoint",
+        "engines.buildprofile",
+        "serving.batchingprofile",
+        "serving.deployment",
+        "telemetry.alertrule",
+    }
 )
 # Objects that only administrators see.
 PEOPLE = frozenset({"auth.user", "auth.group", "accounts.apitoken", "registry.hubaccess"})
 PEOPLE_EDITED = frozenset({"auth.user", "accounts.apitoken", "registry.hubaccess"})
 # Objects that nobody but their owner sees: conversations are private.
 PRIVATE_APPS = frozenset({"chat", "sessions", "contenttypes", "admin"})
-APPS_WITH_OBJECTS = frozenset({"core", "registry", "fleet", "engines", "serving"})
+APPS_WITH_OBJECTS = frozenset({"core", "registry", "fleet", "engines", "serving", "telemetry", "gateway"})
 
 
 def action_for(permission: str) -> Action | None:

@@ -9,12 +9,20 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.engines import states as engine_states
+from apps.telemetry.alerts.services import install_shipped_rules
+from apps.telemetry.models import AlertRule
 from tests import objects
 from tests.people import client_of, person
 
 pytestmark = pytest.mark.django_db
 
-CONFIGURED = ("registry_checkpoint", "engines_buildprofile", "serving_batchingprofile", "serving_deployment")
+CONFIGURED = (
+    "registry_checkpoint",
+    "engines_buildprofile",
+    "serving_batchingprofile",
+    "serving_deployment",
+    "telemetry_alertrule",
+)
 RECORDS = (
     "engines_build",
     "engines_engine",
@@ -29,8 +37,17 @@ RECORDS = (
     "gateway_externaldeployment",
     "gateway_usagehour",
     "gateway_requestlog",
+    "telemetry_alert",
+    "telemetry_silence",
+    "telemetry_notificationchannel",
+    "telemetry_notification",
 )
 PEOPLE = ("auth_user", "auth_group", "accounts_apitoken", "registry_hubaccess")
+
+
+def shipped_rule() -> AlertRule:
+    install_shipped_rules("test")
+    return AlertRule.objects.order_by("name")[0]
 
 
 @pytest.fixture
@@ -44,6 +61,7 @@ def rows() -> dict[str, int]:
         "engines_buildprofile": deployment.build_profile,
         "serving_batchingprofile": deployment.batching,
         "serving_deployment": deployment,
+        "telemetry_alertrule": shipped_rule(),
         "engines_build": objects.build(deployment.build_profile, engine_states.FAILED),
         "engines_engine": revision.engine,
         "serving_instance": objects.instance(revision),

@@ -33,7 +33,7 @@ def test_checkpoints(operator: Client) -> None:
     objects.gguf_file("tiny")
     made = ok(send(operator, "POST", "/checkpoints", {"name": "tiny", "source": {"demo": "tiny"}}), 201)
     assert (made["state"], made["format"], made["reason"]) == ("ready", "gguf", None)
-    assert made["facts"]["architecture"] == "llama"
+    assert made["facts"]["family"] == "llama"
     assert ok(send(operator, "GET", "/checkpoints"))["items"][0]["name"] == "tiny"
     assert ok(send(operator, "GET", "/checkpoints?state=refused"))["items"] == []
     assert ok(send(operator, "GET", "/checkpoints/tiny"))["source"] == {"demo": "tiny"}
