@@ -26,6 +26,7 @@ from apps.engines.domain.memory.llamacpp import (
     sizes_of,
 )
 from apps.engines.domain.memory.measured import Measured, read_load_log
+from apps.engines.domain.memory.plan import Plan
 from apps.engines.models import Build, Engine, MemoryMeasurement
 from apps.registry.domain.gguf_reader import Header, read_header
 
@@ -68,7 +69,10 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One load of an engine, as the worker saw it: its log since the load began, memory of its processes (bytes)."""
+    """One load of an engine, as the worker saw it: its log since the load began, memory of its processes (bytes).
+
+    `plan` is the plan of a TensorRT-LLM engine; the embedded engine's is made from its file.
+    """
 
     engine: Engine
     instance: str
@@ -79,6 +83,7 @@ class Load:
     process_bytes: int | None
     gpu_kind: str
     kv: str = "fp16"
+    plan: Plan | None = None
 
 
 def _never_fails(record: Callable[P, None]) -> Callable[P, None]:
@@ -124,8 +129,6 @@ def record_load(load: Load) -> None:
     """Predicted against measured weights, cache, buffers and processes of one load."""
     measured = read_load_log(load.log)
     planned = _planned(load)
-    if planned is None:
-        return
     for term, (source, value) in _measured(measured, load.process_bytes).items():
         if value is None:
             continue
@@ -149,9 +152,9 @@ def record_load(load: Load) -> None:
         )
 
 
-def _planned(load: Load) -> LlamaCppPlan | None:
+def _planned(load: Load) -> LlamaCppPlan | Plan | None:
     if load.engine.builder != "llamacpp":
-        return None
+        return load.plan
     sizes = sizes_of(_header_of(load.engine))
     scale = calibration(load.gpu_kind, runtime_version(load.engine))
     return plan_llamacpp(
@@ -186,8 +189,16 @@ def _measured(found: Measured, process: int | None) -> dict[str, tuple[str, int 
     }
 
 
-def _predicted(plan: LlamaCppPlan, term: str) -> tuple[int | None, int | None, int | None, int | None]:
+Predicted = tuple[int | None, int | None, int | None, int | None]
+UNKNOWN: Predicted = (None, None, None, None)
+
+
+def _predicted(plan: LlamaCppPlan | Plan | None, term: str) -> Predicted:
     """Low, likely, high and the uncalibrated formula of a measured term."""
+    if plan is None:
+        return UNKNOWN
+    if isinstance(plan, Plan):
+        return _predicted_on_gpu(plan, term)
     if term == "kv_tokens":
         return None, plan.kv_tokens, None, None
     if term == "process":
@@ -198,9 +209,23 @@ def _predicted(plan: LlamaCppPlan, term: str) -> tuple[int | None, int | None, i
     named = {"activations": "compute"}.get(term, term)
     entry = next((entry for entry in plan.terms if entry.name == named), None)
     if entry is None:
-        return None, None, None, None
+        return UNKNOWN
     formula = plan.compute_formula if term == SCALED_TERM else None
     return entry.low, entry.likely, entry.high, formula
+
+
+def _predicted_on_gpu(plan: Plan, term: str) -> Predicted:
+    rank = plan.rank
+    if term == "kv_tokens":
+        return None, plan.kv_capacity_tokens, None, None
+    if term == "kv":
+        return rank.pool.bytes, rank.pool.bytes, rank.pool.bytes, None
+    if term == "weights":
+        return rank.weights.low, rank.weights.likely, rank.weights.high, None
+    if term == SCALED_TERM:
+        found = rank.activations
+        return found.low, found.likely, found.high, plan.activations_formula
+    return UNKNOWN
 
 
 def _keep(row: MemoryMeasurement) -> None:

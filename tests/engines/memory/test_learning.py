@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from apps.engines import learning
+from apps.engines.domain.memory import PlanRequest, kv_format, plan, weight_format
+from apps.engines.domain.memory.units import GIB
 from apps.engines.models import BuildProfile, Engine, MemoryMeasurement
 from apps.fleet.models import Gpu
 from apps.registry.domain.gguf_reader import read_header
 from tests import objects
-from tests.engines.memory.test_measured import LLAMACPP
+from tests.engines.memory.shapes import LLAMA_8B, dense
+from tests.engines.memory.test_measured import LLAMACPP, TENSORRT
 from tests.support.llama import write_llama
 
 
@@ -49,6 +52,35 @@ def test_a_load_keeps_each_term_with_its_source_and_error(engine: Engine) -> Non
     assert rows["repacked"].predicted is None
     assert rows["repacked"].error is None
     assert rows["kv"].version == "xllamacpp 2026.10.1"
+
+
+def test_a_tensorrt_llm_load_is_held_against_its_plan(engine: Engine) -> None:
+    engine.builder = "trtllm"
+    engine.manifest = {"versions": {"tensorrt_llm": "0.16.0"}}
+    engine.save()
+    request = PlanRequest(int(79.10 * GIB), weight_format("bf16"), kv_format("fp16"), max_batch_size=64)
+    found = plan(dense(LLAMA_8B), request)
+    for number in range(5):
+        load = replace(
+            load_of(engine, f"i-{number}", TENSORRT), plan=found, gpu_kind="H100", process_bytes=None
+        )
+        learning.record_load(load)
+    rows = {row.term: row for row in learning.measurements(instance="i-0")}
+    assert rows["weights"].error == pytest.approx(-0.0046, abs=0.0002)
+    assert rows["kv_tokens"].measured == 259_840
+    assert rows["activations"].formula_bytes == 416 * 2**20
+    calibrated = learning.newest_calibration("H100", learning.TENSORRT)
+    assert calibrated is not None
+    assert calibrated.scale[1] == pytest.approx(1210.51 / 416, rel=1e-4)
+    priced = plan(
+        dense(LLAMA_8B), replace(request, activations_scale=calibrated.scale, calibrated_runs=calibrated.runs)
+    )
+    assert priced.rank.activations.likely == pytest.approx(1210.51 * 2**20, rel=1e-4)
+    context = next(term for term in priced.rank.terms if term.name == "context")
+    assert "calibrated on 5 measured runs" in context.source
+    # Without a plan the figures are kept all the same.
+    learning.record_load(replace(load_of(engine, "i-9", TENSORRT), gpu_kind="H100"))
+    assert MemoryMeasurement.objects.get(subject="i-9", term="kv").predicted is None
 
 
 def test_the_same_load_measured_twice_is_one_row(engine: Engine) -> None:

@@ -31,6 +31,12 @@ def bytes_per_token(shape: Shape, tp: int) -> int:
     return HALF * (-(-shape.ffn_width // tp) + hidden * shape.hidden_size)
 
 
+def formula_bytes(shape: Shape, request: PlanRequest) -> int:
+    """The execution context with context logits, by the formula alone."""
+    logits = HALF * shape.vocab_size if request.gather_context_logits else 0
+    return step_tokens(request) * (bytes_per_token(shape, request.tp) + logits)
+
+
 def activation_terms(shape: Shape, request: PlanRequest) -> list[Term]:
     """The execution context; with its range, calibrated where enough runs were measured."""
     tokens = step_tokens(request)

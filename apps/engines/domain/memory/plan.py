@@ -70,6 +70,11 @@ class Plan:
         return self.rank.required
 
     @property
+    def activations_formula(self) -> int:
+        """Bytes of the activations by the formula alone, uncalibrated; measured runs are held against it."""
+        return activations.formula_bytes(self.shape, self.request)
+
+    @property
     def kv_pool_bytes(self) -> int:
         """The pool of the rank that needs most, in the blocks that every rank can have."""
         return self.rank.pool.bytes
