@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # Redis is started after this, and nobody looks yet: that news reaches nobody is no news.
+        logging.getLogger("apps.realtime.publisher").setLevel(logging.ERROR)
         migrations = migrate()
         if migrations:
             self.stdout.write(
