@@ -345,6 +345,18 @@ def test_an_unknown_family_says_what_it_can() -> None:
     assert "brand_new" in found(read, "family_unknown").message
 
 
+@pytest.mark.parametrize(
+    "hint",
+    [
+        {"attn_type_list": [0, 1]},
+        {"mamba_d_state": 16},
+        {"layer_types": ["linear_attention", "full_attention"]},
+    ],
+)
+def test_an_unknown_hybrid_does_not_claim_a_cache(hint: dict[str, Any]) -> None:
+    assert facts(model_type="brand_new", architectures=[], **hint).kv_bytes_per_token is None
+
+
 def test_the_class_stands_in_for_a_model_type() -> None:
     unnamed = {name: value for name, value in LLAMA.items() if name != "model_type"}
     assert facts_of(unnamed).params == facts().params

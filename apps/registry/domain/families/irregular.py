@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apps.registry.domain.families import blocks
-from apps.registry.domain.families.base import Dims, Family, Sizes
+from apps.registry.domain.families.base import Cached, Dims, Family, Sizes
 from apps.registry.domain.model_facts import LayerParams
 
 
@@ -67,7 +67,31 @@ class NemotronNas(Family):
         return blocks.add(*parts)
 
 
+# Names by which configurations say that some layers keep no keys and values.
+HYBRID = (
+    "attn_type_list",
+    "layers_block_type",
+    "block_types",
+    "ssm_cfg",
+    "ssm_state_size",
+    "mamba_d_state",
+    "state_size",
+    "attn_layer_period",
+    "full_attention_interval",
+    "hybrid_override_pattern",
+    "linear_num_key_heads",
+    "linear_attn_config",
+)
+ATTENDING = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
+
+
 class Unknown(Family):
     """A family that is not known: its sizes under the usual names, never its number of weights."""
 
     counted = False
+
+    def cached(self, layer: int, kind: str) -> Cached:
+        """Keys and values of plain attention, unless a name tells that not all layers have it."""
+        words = self.config.get("layer_types")
+        listed = isinstance(words, list) and any(str(word) not in ATTENDING for word in words)
+        return Cached(None) if listed or self.config.has(*HYBRID) else super().cached(layer, kind)
