@@ -11,7 +11,7 @@ import pytest
 
 from apps.core.exceptions import InvalidInput
 from apps.dashboard import sparklines
-from apps.dashboard.charts import cards, distributions, frames, panels, ranges
+from apps.dashboard.charts import cards, distributions, frames, panels, ranges, source
 from apps.dashboard.charts.distributions import BatchLimits, Distribution
 from apps.dashboard.charts.frames import Frame
 from apps.telemetry.domain.vocabulary import BY_NAME
@@ -186,6 +186,11 @@ class TestDistributions:
     def test_no_observations_are_no_chart(self) -> None:
         assert distributions.heat_json(Distribution([], [], []))["times"] == []
         assert distributions.heat_json(Distribution([1.0], [5, math.inf], [[0.0, 0.0]]))["times"] == []
+
+    def test_a_silence_has_an_empty_column_at_each_end(self) -> None:
+        found = source.with_gaps([5, 15, 35, 95], [1, math.inf], [[1, 0]] * 4, 10)
+        assert found.times == [5, 15, 25, 35, 45, 85, 95]
+        assert [column is None for column in found.counts] == [False, False, True, False, True, True, False]
 
     def test_the_shown_histogram_is_one_that_has_something(self) -> None:
         some = {"times": [1.0], "labels": ["≤ 5"], "counts": [[1]], "unit": "ms", "total": 1}

@@ -65,12 +65,20 @@ def distribution(scope: Scope, name: str, chosen: TimeRange) -> Distribution:
     found = history.distribution(scope, kind, reached(chosen.since), chosen.until, COLUMNS)
     bounds = [math.inf if bound is None else bound for bound in found.bounds]
     middle = found.step_seconds / 2
-    times: list[float] = []
-    counts: list[Sequence[float] | None] = []
-    for at, column in zip(found.times, found.counts, strict=True):
-        if times and at + middle - times[-1] > found.step_seconds * frames.GAP_STEPS:
-            times.append(times[-1] + found.step_seconds)
-            counts.append(None)
-        times.append(at + middle)
-        counts.append(column)
-    return Distribution(times, bounds, counts)
+    return with_gaps([at + middle for at in found.times], bounds, found.counts, found.step_seconds)
+
+
+def with_gaps(
+    times: Sequence[float], bounds: Sequence[float], counts: Sequence[Sequence[float]], step: float
+) -> Distribution:
+    """Columns with an empty one at each end of a silence, or Plotly would draw its neighbours across it."""
+    shown: list[float] = []
+    columns: list[Sequence[float] | None] = []
+    for at, column in zip(times, counts, strict=True):
+        if shown and at - shown[-1] > step * frames.GAP_STEPS:
+            ends = dict.fromkeys((round(shown[-1] + step, 3), round(at - step, 3)))
+            shown += ends
+            columns += [None] * len(ends)
+        shown.append(at)
+        columns.append(column)
+    return Distribution(shown, bounds, columns)
