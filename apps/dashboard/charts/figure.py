@@ -29,6 +29,8 @@ def heat_figure() -> dict[str, Any]:
     layout["xaxis"] |= {"anchor": "y", "showgrid": False}
     layout["yaxis"] = {"fixedrange": True, "type": "category", "nticks": 6, "showgrid": False, "anchor": "x"}
     layout["hovermode"] = "closest"
+    # Names of buckets are longer than figures.
+    layout["margin"]["l"] = 64
     trace = {
         "type": "heatmap",
         "x": [],
