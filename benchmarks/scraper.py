@@ -179,7 +179,7 @@ async def phase(port: int, count: int, seconds: float, period: float) -> Result:
         flushes.append(time.perf_counter() - began)
         return rows
 
-    keeper.write = timed
+    keeper.write = timed  # type: ignore[assignment]
     before = await asyncio.to_thread(Rollup.objects.count)
     scraper, rollups = Scraper(find, refresh=3600.0), Rollups()
     scraper.length = lambda: period  # type: ignore[method-assign]
