@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import statistics
 import sys
 from collections.abc import Awaitable, Callable
@@ -299,6 +300,8 @@ def main() -> int:
     )
     parser.add_argument("--json", default="", help="write every figure to this file")
     given = parser.parse_args()
+    # What it started ends with it, also where it is asked to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     chosen = list(PARTS) if given.part == "all" else [given.part]
     report = Report()
     with world(litellm=given.litellm, triton=bool({"pump", "transport"} & set(chosen))) as it:
