@@ -8,12 +8,9 @@ and unspecified addresses must be in the list themselves, or a foreign name serv
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from django.conf import settings
 from django.utils.translation import gettext as _
 
@@ -70,27 +67,6 @@ def _is_inside(text: str) -> bool:
         if mapped is not None:
             return _is_inside(str(mapped))
     return found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified
-
-
-class UpstreamResolver(AbstractResolver):
-    """For aiohttp connectors to external deployments: gives only addresses that may be used; none is an OSError."""
-
-    def __init__(self) -> None:
-        self._inner = aiohttp.ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """Addresses of `host` that fit."""
-        found = await self._inner.resolve(host, port, family)
-        fitting = [item for item in found if address_fits(host, item["host"], port)]
-        if not fitting:
-            raise OSError(f"{host} resolves to no address that INFLIGHT_UPSTREAM_ALLOW allows")
-        return fitting
-
-    async def close(self) -> None:
-        """End the resolver inside."""
-        await self._inner.close()
 
 
 def origin(url: str) -> tuple[str, str, int | None]:

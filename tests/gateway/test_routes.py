@@ -265,16 +265,3 @@ class TestWhereTheGatewayMayCall:
     )
     def test_what_a_name_resolves_to_counts_too(self, host: str, address: str, port: int, fits: bool) -> None:
         assert upstream_urls.address_fits(host, address, port) is fits
-
-    async def test_the_resolver_gives_what_fits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        resolver = upstream_urls.UpstreamResolver()
-
-        async def answer(host: str, port: int, family: Any) -> list[dict[str, Any]]:
-            return [{"host": "127.0.0.1", "port": port}, {"host": "93.184.216.34", "port": port}]
-
-        monkeypatch.setattr(resolver._inner, "resolve", answer)
-        found = await resolver.resolve("api.example.org", 443)
-        assert [item["host"] for item in found] == ["93.184.216.34"]
-        with pytest.raises(OSError, match="INFLIGHT_UPSTREAM_ALLOW"):
-            await resolver.resolve("evil.com", 443)
-        await resolver.close()
