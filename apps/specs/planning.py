@@ -209,7 +209,9 @@ def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator
         # A checkpoint that stays as it is need not be there just now.
         changed = row is None or spec_of(row) != document.spec_as_dict()
         if isinstance(spec, CheckpointSpec) and changed and look_at_files:
-            locate(spec.source, checkpoints_folder(), archive_roots() if spec.source.archive else allowed_roots())
+            locate(
+                spec.source, checkpoints_folder(), archive_roots() if spec.source.archive else allowed_roots()
+            )
         if isinstance(spec, AlertRuleSpec):
             alert_inputs.channels(spec.channels)
         if isinstance(spec, ExternalDeploymentSpec) and changed:

@@ -94,9 +94,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _item(_("Keys"), "vpn_key", "admin:gateway_gatewaykey_changelist"),
                     _item(_("Routes"), "alt_route", "admin:gateway_gatewayroute_changelist"),
-                    _item(
-                        _("External deployments"), "public", "admin:gateway_externaldeployment_changelist"
-                    ),
+                    _item(_("External deployments"), "public", "admin:gateway_externaldeployment_changelist"),
                     _item(_("Usage"), "bar_chart", "admin:gateway_usagehour_changelist"),
                     _item(_("Requests"), "receipt_long", "admin:gateway_requestlog_changelist"),
                 ],
