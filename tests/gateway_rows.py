@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 
 from apps.core import clock
 from apps.gateway.models import ExternalDeployment, GatewayKey, GatewayRoute, RequestLog, UsageHour
+from tests.support.sequences import go_on_after
 
 
 def everything(owner: User | None = None, name: str = "checkout service") -> GatewayKey:
@@ -30,6 +31,7 @@ def everything(owner: User | None = None, name: str = "checkout service") -> Gat
     )
     usage(key)
     ended(key, pk=1)
+    go_on_after(GatewayKey, ExternalDeployment, GatewayRoute, RequestLog)
     return key
 
 

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from apps.telemetry.alerts import services
 from apps.telemetry.alerts.models import Alert, Notification, NotificationChannel, Silence
+from tests.support.sequences import go_on_after
 
 
 def one_of_each() -> Alert:
@@ -40,4 +41,5 @@ def one_of_each() -> Alert:
         attempt=1, answer="200 ok",
     )  # fmt: skip
     told.alerts.add(alert)
+    go_on_after(Alert, Silence, Notification)
     return alert
