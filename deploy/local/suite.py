@@ -35,6 +35,8 @@ LIMITS = {
     "faults": 480,
 }
 FULL_FACTOR = 6
+# These wait more than they compute, for processes and for a browser. Files whose servers are shared stay whole.
+AT_ONCE = {"integration": ("-n", "2", "--dist", "loadfile"), "browser": ("-n", "2")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def test(environ: dict[str, str], full: bool) -> int:
         results = _static_checks(suite)
         results += _unit(suite, full)
         for kind in KINDS:
-            results.append(_pytest(suite, kind, kind, full))
+            results.append(_pytest(suite, kind, kind, full, *AT_ONCE.get(kind, ())))
     return _report(results, time.monotonic() - began)
 
 

@@ -88,6 +88,7 @@ async def test_slots_that_are_always_full() -> None:
     assert not isinstance(said("batch_size_always_full", "inflight", calm), Advice)
 
 
+@pytest.mark.slow
 async def test_requests_that_wait_for_an_engine_without_batching() -> None:
     with running("none") as server:
         busy, calm = await figures(server, clients=4), await figures(server, clients=1)

@@ -152,7 +152,7 @@ def test_a_short_run_of_the_whole(
     for name, value in find_values().values.items():
         monkeypatch.setenv(name, value)
     figures = tmp_path / "figures.json"
-    chosen = {"--clients": 4, "--slots": 4, "--least": 4, "--most": 8, "--repeats": 1, "--seconds": 4}
+    chosen = {"--clients": 4, "--slots": 4, "--least": 4, "--most": 8, "--repeats": 1, "--seconds": 2}
     arguments = [str(part) for option in chosen.items() for part in option] + ["--only", "none", "inflight"]
     assert batching.main([*arguments, "--engine", str(find_gguf()), "--json", str(figures)]) == 0
     turns = json.loads(figures.read_text())

@@ -204,15 +204,16 @@ def our_errors(names: dict[str, str]) -> dict[str, list[str]]:
 
 def test_what_our_rules_accept_the_server_loads(server: RunningServer, completes: bool) -> None:
     assert our_errors(ACCEPTED) == {}
-    # Completing starts each model's Python once more; every second configuration is enough to see that it changes
+    # Completing starts each model's Python once more; every fourth configuration is enough to see that it changes
     # nothing.
-    names = list(ACCEPTED)[:: 2 if completes else 1]
+    names = list(ACCEPTED)[:: 4 if completes else 1]
     assert refusals(server, names) == {}
 
 
-def test_what_our_rules_refuse_the_server_refuses(server: RunningServer) -> None:
+def test_what_our_rules_refuse_the_server_refuses(server: RunningServer, completes: bool) -> None:
     assert our_errors(REFUSED).keys() == REFUSED.keys()
-    assert refusals(server, REFUSED).keys() == REFUSED.keys()
+    names = list(REFUSED)[:: 2 if completes else 1]
+    assert list(refusals(server, names)) == names
 
 
 def test_a_backend_that_is_not_there_is_all_that_is_wrong(server: RunningServer) -> None:
