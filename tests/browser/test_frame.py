@@ -160,7 +160,7 @@ def test_a_form_checks_while_it_is_typed(page: Page) -> None:
     page.goto("/checkpoints/-/new/")
     page.fill("#id_name", "Not A Name")
     page.locator("#check").get_by_text("cannot be a name").wait_for()
-    page.get_by_label("The demo checkpoint").check()
+    page.get_by_role("radio", name="Demo").check()
     page.get_by_label("Demo checkpoint", exact=True).fill("tiny")
     page.fill("#id_name", "second")
     page.get_by_text("can be registered").wait_for()

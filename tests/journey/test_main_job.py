@@ -54,8 +54,8 @@ def _deploy(page: Page) -> None:
 
 
 def _highest(page: Page, trace: int) -> float:
-    """Largest value that one line of the chart has drawn."""
-    script = f"() => Math.max(0, ...Array.from({FIGURE}.data[{trace}].y).filter((value) => value !== null))"
+    """Largest value that one line of the chart has drawn; a gap is NaN."""
+    script = f"() => Math.max(0, ...Array.from({FIGURE}.data[{trace}].y).filter(Number.isFinite))"
     return float(page.evaluate(script))
 
 
