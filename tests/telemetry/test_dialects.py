@@ -285,6 +285,10 @@ def test_executed_batches_by_the_statistics_api() -> None:
         with pytest.raises(ValueError, match="model_stats"):
             batch_stats.read(broken)
     assert batch_stats.read({"model_stats": ["x", {"name": "m"}]}) == {}
+    # Nothing executed yet is a beginning to count from; executions without sizes are not known.
+    idle, silent = {"name": "m", "execution_count": 0}, {"name": "m", "execution_count": 4}
+    assert batch_stats.read({"model_stats": [idle]})["m"].count == 0
+    assert batch_stats.read({"model_stats": [silent]}) == {}
 
 
 def test_a_silence_counts_and_makes_no_rate() -> None:

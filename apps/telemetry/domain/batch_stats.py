@@ -32,8 +32,11 @@ def read(document: object) -> dict[Series, Histogram]:
         raise ValueError("model_stats: expected a list.")
     found = {}
     for row in rows:
-        sizes = _sizes(row) if isinstance(row, dict) else {}
-        if sizes:
+        if not isinstance(row, dict):
+            continue
+        sizes = _sizes(row)
+        # A model that has executed nothing yet begins at zero; executions whose sizes are not told are unknown.
+        if sizes or row.get("execution_count") in (0, "0"):
             version = str(row.get("version", ""))
             name = str(row.get("name", ""))
             found[f"{name}/{version}" if version else name] = histogram.of_values(sizes, BOUNDS)
