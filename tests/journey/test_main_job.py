@@ -142,7 +142,7 @@ def test_streams_outlive_the_control_plane(stack: Stack) -> None:
 
 def test_down_leaves_nothing(stack: Stack) -> None:
     uids = [entry.name for entry in (stack.home / "instances").iterdir()]
-    assert len(uids) >= 2
+    assert uids
     assert stack.processes()
     down = stack.make("down", DOWN_SECONDS)
     assert down.returncode == 0, down.stdout + down.stderr
