@@ -27,7 +27,7 @@ def documents(path: Path) -> list[Any]:
 
 
 def composed(path: Path) -> Composed:
-    return compose_documents(documents(path), "/work")
+    return compose_documents(documents(path), "/build")
 
 
 def parsed(argv: tuple[str, ...]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def with_profile(config: Any = LLAMA, quantization: Any = None, **fields: Any) -
     if quantization is not None:
         found.append(document("QuantizationProfile", "q", quantization))
         profile["quantization"] = "q"
-    return compose_documents([*found, document("BuildProfile", "b", profile)], "/work")
+    return compose_documents([*found, document("BuildProfile", "b", profile)], "/build")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -263,7 +263,7 @@ def test_from_1_3_on_auto_means_the_checkpoint_recipe() -> None:
     ],
 )
 def test_documents_that_are_none_give_findings(broken: list[Any]) -> None:
-    found = compose_documents(broken, "/work")
+    found = compose_documents(broken, "/build")
     assert not found.good
     assert found.steps == ()
 

@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """The file, where it would work, and how the outcome is printed."""
         parser.add_argument("spec", metavar="SPEC.yaml")
-        parser.add_argument("--work", default="/work", help="the folder the build would work in")
+        parser.add_argument("--work", default="/build", help="the folder the build would work in")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
