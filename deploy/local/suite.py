@@ -35,9 +35,8 @@ LIMITS = {
     "faults": 480,
 }
 FULL_FACTOR = 6
-# These wait more than they compute, for processes and for a browser. Files whose servers are shared stay whole, and
-# so does the journey, whose tests are steps of one way.
-AT_ONCE = {"integration": ("-n", "2", "--dist", "loadfile"), "browser": ("-n", "2", "--dist", "loadgroup")}
+# These wait more than they compute, for processes and for a browser. Files whose servers are shared stay whole.
+AT_ONCE = {"integration": ("-n", "2", "--dist", "loadfile"), "browser": ("-n", "2")}
 
 
 @dataclass(frozen=True, slots=True)
