@@ -23,6 +23,7 @@ from apps.engines.attempts import Artefact, Claim, Failure
 from apps.engines.domain.build_spec import BuildSpec
 from apps.engines.selectors import estimated_bytes
 from apps.fleet.processes import ProcessIdentity, end_tree, mark_of
+from workers.attempt_rows import Ended, refuse_order, write_row
 from workers.builders.base import BuildContext, EngineBuilder, Step
 from workers.builders.llamacpp import LlamaCppBuilder, serving_python
 from workers.host import host_facts
@@ -38,16 +39,6 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 LOG_TAIL_BYTES = 65_536
 # Causes that lie with the machine and may be gone at the next try.
 RETRIED = frozenset({"killed"})
-# How long a write of this attempt waits between tries for a database that does not answer.
-DATABASE_PAUSE_SECONDS = 1.0
-
-
-class _Ended(Exception):
-    """The attempt is over before its last step: a failure to write, or an order of the watch."""
-
-    def __init__(self, failure: Failure | None, order: str = "") -> None:
-        super().__init__(order)
-        self.failure, self.order = failure, order
 
 
 def run_build(build_id: int, worker: str) -> bool:
@@ -90,20 +81,20 @@ class Attempt:
             artefact = self._work(output, watch)
             self._write(watch, lambda: attempts.finish_build(self.build, self.number, artefact, self.worker))
             learning.record_build(self.build)
-        except _Ended as ended:
+        except Ended as ended:
             self._write_end(watch, ended)
         except OSError as error:
-            self._write_end(watch, _Ended(_failure_of_os(error)))
+            self._write_end(watch, Ended(_failure_of_os(error)))
         except InflightError as error:
-            self._write_end(watch, _Ended(Failure(error.code, error.sentence, error.remedy)))
+            self._write_end(watch, Ended(Failure(error.code, error.sentence, error.remedy)))
         except SoftTimeLimitExceeded:
-            self._write_end(watch, _Ended(_out_of_time()))
+            self._write_end(watch, Ended(_out_of_time()))
         except Exception as error:
             # A fault of ours: the row says so at once instead of waiting for its lease to run out.
             log.exception(
                 "Build #%d, attempt %d failed in the worker itself.", self.build.number, self.number
             )
-            self._write_end(watch, _Ended(_failure_of_ours(error)))
+            self._write_end(watch, Ended(_failure_of_ours(error)))
         finally:
             watch.stop()
             if output is not None:
@@ -160,15 +151,12 @@ class Attempt:
         self._write(watch, lambda: attempts.record_stage(self.build, self.number, step.name, "done", **done))
 
     def _judge(self, step: Step, result: StepResult, output: LogFile, watch: Watch) -> None:
-        """Raise _Ended unless the step ended well."""
-        if result.ending in ("cancelled", "lost", "stopped"):
-            raise _Ended(None, result.ending)
-        if result.ending == "not_started":
-            raise _Ended(None, watch.order() or "lost")
+        """Raise Ended unless the step ended well."""
+        refuse_order(result, watch)
         if result.ending == "deadline":
             sentence = _("%(stage)s ran longer than %(hours)s hours and was ended.")
             hours = f"{step.deadline_seconds / 3600:.1f}"
-            raise _Ended(
+            raise Ended(
                 Failure(
                     "deadline",
                     sentence % {"stage": step.title, "hours": hours},
@@ -176,12 +164,12 @@ class Attempt:
                 )
             )
         if result.failure is not None:
-            raise _Ended(_failure_of_event(result.failure))
+            raise Ended(_failure_of_event(result.failure))
         if result.exit_code != 0:
-            raise _Ended(_failure_of_log(step, result.exit_code, output))
+            raise Ended(_failure_of_log(step, result.exit_code, output))
         missing = next((path for path in step.outputs if not path.exists()), None)
         if missing is not None:
-            raise _Ended(
+            raise Ended(
                 Failure(
                     "output_missing",
                     _("%(stage)s ended well but left no %(file)s.")
@@ -196,7 +184,7 @@ class Attempt:
             (found for found in builder.check(self.spec, context) if found.severity == "error"), None
         )
         if error is not None:
-            raise _Ended(Failure(error.id, error.message, error.remedy))
+            raise Ended(Failure(error.id, error.message, error.remedy))
 
     def _context(self) -> BuildContext:
         return BuildContext(
@@ -238,28 +226,14 @@ class Attempt:
             connections.close_all()
 
     def _write(self, watch: Watch, write: Callable[[], bool]) -> None:
-        """Write to the row; waits for a database that does not answer for as long as the lease is held.
-
-        Raises _Ended where another attempt owns the build, or the wait is over.
-        """
-        while True:
-            try:
-                if write():
-                    return
-                raise _Ended(None, "lost")
-            except DatabaseError as error:
-                log.warning("The row of build #%d cannot be written: %s", self.build.number, error)
-                connections.close_all()
-                order = watch.order()
-                if order is not None:
-                    raise _Ended(None, order) from error
-                time.sleep(DATABASE_PAUSE_SECONDS)
+        """Write to the row; see attempt_rows."""
+        write_row(f"build #{self.build.number}", watch, write)
 
     def _record(self, watch: Watch, child: ProcessIdentity) -> bool:
         """Put a child's identity on the row; False where it may not run."""
         try:
             self._write(watch, lambda: attempts.record_child(self.build, self.number, child))
-        except _Ended:
+        except Ended:
             return False
         return True
 
@@ -267,7 +241,7 @@ class Attempt:
         """Remove what was half made, before the row says that the attempt has ended."""
         shutil.rmtree(self.folder / "work", ignore_errors=True)
 
-    def _write_end(self, watch: Watch, ended: _Ended) -> None:
+    def _write_end(self, watch: Watch, ended: Ended) -> None:
         """Write how the attempt ended. Where the lease is lost nothing is ours to write any more."""
         self._clear()
         build, number = self.build, self.number
@@ -286,7 +260,7 @@ class Attempt:
             return
         try:
             self._write(watch, write)
-        except _Ended:
+        except Ended:
             log.warning("Build #%d, attempt %d: its end could not be written.", build.number, number)
 
 

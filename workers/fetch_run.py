@@ -34,6 +34,7 @@ from apps.registry.selectors import (
     fetches_folder,
     uploads_folder,
 )
+from workers.attempt_rows import Ended, refuse_order, write_row
 from workers.builders.base import Step
 from workers.fetching.common import TOKEN
 from workers.pumps import LogFile
@@ -44,7 +45,6 @@ from workers.watch import Duties, Watch
 
 log = logging.getLogger(__name__)
 CHECKOUT = Path(__file__).resolve().parents[1]
-DATABASE_PAUSE_SECONDS = 1.0
 # Network and machine are to blame; what is here stays, and another try goes on from it.
 RETRIED = frozenset(
     {"no_network", "network_interrupted", "hub_error", "rate_limited", "fetched_elsewhere", "killed"}
@@ -56,14 +56,6 @@ REFUSED = frozenset(
 )
 # What of the environment a child may see besides what we set: proxies and certificates of the machine.
 PASSED_ON = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-
-
-class _Ended(Exception):
-    """The attempt is over: a failure to write, or an order of the watch."""
-
-    def __init__(self, failure: Failure | None, order: str = "") -> None:
-        super().__init__(order)
-        self.failure, self.order = failure, order
 
 
 def run_fetch(checkpoint_id: int, worker: str) -> bool:
@@ -103,20 +95,20 @@ class Attempt:
             self._end_previous()
             output = LogFile(self.folder / f"log-{self.number}.txt")
             self._work(output, watch)
-        except _Ended as ended:
+        except Ended as ended:
             self._write_end(watch, ended)
         except InflightError as error:
             self._write_end(
-                watch, _Ended(Failure(error.code, error.sentence, error.remedy, refused=error.status == 422))
+                watch, Ended(Failure(error.code, error.sentence, error.remedy, refused=error.status == 422))
             )
         except OSError as error:
-            self._write_end(watch, _Ended(_failure_of_os(error)))
+            self._write_end(watch, Ended(_failure_of_os(error)))
         except SoftTimeLimitExceeded:
-            self._write_end(watch, _Ended(_deadline()))
+            self._write_end(watch, Ended(_deadline()))
         except Exception as error:
             # A fault of ours: the row says so at once instead of waiting for its lease to run out.
             log.exception("Fetching %s, attempt %d failed in the worker itself.", self.row.name, self.number)
-            self._write_end(watch, _Ended(_failure_of_ours(error)))
+            self._write_end(watch, Ended(_failure_of_ours(error)))
         finally:
             watch.stop()
             if output is not None:
@@ -201,7 +193,7 @@ class Attempt:
         plan: dict[str, Any],
         env: dict[str, str],
     ) -> dict[str, Any]:
-        """Run one program to its end; returns what it found. Raises _Ended unless it ended well."""
+        """Run one program to its end; returns what it found. Raises Ended unless it ended well."""
         path = self.folder / f"{name}.json"
         path.write_text(json.dumps(plan, indent=2), encoding="utf-8")
         checkpoints_folder().mkdir(parents=True, exist_ok=True)
@@ -221,16 +213,13 @@ class Attempt:
         return result.result
 
     def _judge(self, title: str, result: StepResult, supervisor: Supervisor) -> None:
-        if result.ending in ("cancelled", "lost", "stopped"):
-            raise _Ended(None, result.ending)
-        if result.ending == "not_started":
-            raise _Ended(None, supervisor.watch.order() or "lost")
+        refuse_order(result, supervisor.watch)
         if result.ending == "deadline":
-            raise _Ended(_deadline())
+            raise Ended(_deadline())
         if result.failure is not None:
-            raise _Ended(_failure_of_event(result.failure, result.result))
+            raise Ended(_failure_of_event(result.failure, result.result))
         if result.exit_code != 0:
-            raise _Ended(_failure_of_exit(title, result.exit_code, supervisor.log))
+            raise Ended(_failure_of_exit(title, result.exit_code, supervisor.log))
 
     def _inspect(self, watch: Watch, folder: Path, sha256: str) -> None:
         """Read the headers of what was published, as registering does for files that were here."""
@@ -298,29 +287,15 @@ class Attempt:
         identity = Child(child.pid, child.created, child.group)
         try:
             self._write(watch, lambda: attempts.record_fetch_child(self.row, self.number, identity))
-        except _Ended:
+        except Ended:
             return False
         return True
 
     def _write(self, watch: Watch, write: Callable[[], bool]) -> None:
-        """Write to the row; waits for a database that does not answer for as long as the lease is held.
+        """Write to the row; see attempt_rows."""
+        write_row(self.row.name, watch, write)
 
-        Raises _Ended where another attempt owns the row, or the wait is over.
-        """
-        while True:
-            try:
-                if write():
-                    return
-                raise _Ended(None, "lost")
-            except DatabaseError as error:
-                log.warning("The row of %s cannot be written: %s", self.row.name, error)
-                connections.close_all()
-                order = watch.order()
-                if order is not None:
-                    raise _Ended(None, order) from error
-                time.sleep(DATABASE_PAUSE_SECONDS)
-
-    def _write_end(self, watch: Watch, ended: _Ended) -> None:
+    def _write_end(self, watch: Watch, ended: Ended) -> None:
         """Write how the attempt ended. Where the lease is lost nothing is ours to write any more."""
         row, number, worker = self.row, self.number, self.worker
         if ended.failure is not None:
@@ -339,7 +314,7 @@ class Attempt:
             return
         try:
             self._write(watch, write)
-        except _Ended:
+        except Ended:
             log.warning("Fetching %s, attempt %d: its end could not be written.", row.name, number)
 
 

@@ -28,7 +28,7 @@ from apps.fleet.services import register_node
 from tests import objects
 from tests.fleet.conftest import host
 from tests.support.celery import CHECKOUT, wait_until
-from workers import build_run
+from workers import attempt_rows, build_run
 from workers.builders.base import BuildContext, Step
 from workers.pumps import LogFile
 
@@ -303,7 +303,7 @@ def test_what_the_last_attempt_left_is_ended_first(build: Build, builder: Script
 def test_a_database_that_stutters(
     build: Build, builder: ScriptedBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_run, "DATABASE_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(attempt_rows, "DATABASE_PAUSE_SECONDS", 0.01)
     real, calls = attempts.record_stage, []
 
     def stutter(*args: Any, **more: Any) -> bool:
