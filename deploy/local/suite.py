@@ -35,8 +35,13 @@ LIMITS = {
     "faults": 480,
 }
 FULL_FACTOR = 6
-# These wait more than they compute, for processes and for a browser. Files whose servers are shared stay whole.
-AT_ONCE = {"integration": ("-n", "2", "--dist", "loadfile"), "browser": ("-n", "2")}
+# These wait more than they compute, for processes and for a browser. Files and groups whose servers are shared stay
+# whole; the largest group, the journey with its whole stack, is begun first.
+AT_ONCE = {
+    "integration": ("-n", "2", "--dist", "loadfile"),
+    "browser": ("-n", "2", "--dist", "loadgroup"),
+    "faults": ("-n", "2", "--dist", "loadfile"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,14 @@ def test(environ: dict[str, str], full: bool) -> int:
         results = _static_checks(suite)
         results += _unit(suite, full)
         for kind in KINDS:
-            results.append(_pytest(suite, kind, kind, full, *AT_ONCE.get(kind, ())))
+            results.append(_pytest(suite, kind, marks_of(kind), full, *AT_ONCE.get(kind, ())))
     return _report(results, time.monotonic() - began)
+
+
+def marks_of(kind: str) -> str:
+    """The tests of a stage: a test of several kinds runs once, in the last of their stages."""
+    later = KINDS[KINDS.index(kind) + 1 :]
+    return f"{kind} and not ({' or '.join(later)})" if later else kind
 
 
 def lint(environ: dict[str, str]) -> int:

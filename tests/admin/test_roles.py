@@ -14,7 +14,7 @@ from apps.telemetry.models import AlertRule
 from tests import objects
 from tests.people import client_of, person
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
 CONFIGURED = (
     "registry_checkpoint",

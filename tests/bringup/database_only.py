@@ -8,7 +8,12 @@ FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "live_server"
 
 
 def touches_database(item: pytest.Item) -> bool:
-    """Whether a test is marked for the database or asks for one of its fixtures, directly or through another."""
+    """Whether a test is marked for the database or asks for one of its fixtures, directly or through another.
+
+    Not those marked `one_database`: what they show (files, processes, templates) is the same on any database.
+    """
+    if item.get_closest_marker("one_database") is not None:
+        return False
     return item.get_closest_marker("django_db") is not None or bool(
         FIXTURES & set(getattr(item, "fixturenames", ()))
     )

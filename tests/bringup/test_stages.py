@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -189,6 +190,15 @@ def test_unknown_command_is_wrong_usage() -> None:
 
 def test_stage_names_have_limits() -> None:
     assert set(suite.KINDS) < set(stages_with_limits())
+
+
+@pytest.mark.parametrize(
+    "marks", [*itertools.combinations(suite.KINDS, 1), *itertools.combinations(suite.KINDS, 2)]
+)
+def test_a_test_of_several_kinds_runs_in_one_stage(marks: tuple[str, ...]) -> None:
+    worn = {kind: kind in marks for kind in suite.KINDS}
+    chosen = [kind for kind in suite.KINDS if eval(suite.marks_of(kind), {}, worn)]
+    assert chosen == [marks[-1]]
 
 
 def stages_with_limits() -> set[str]:

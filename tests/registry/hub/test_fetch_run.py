@@ -32,7 +32,7 @@ from tests.support.llama import demo_file, serving_python
 from workers.fetch_run import run_fetch
 
 __all__ = ["celery_broker", "demo_file", "serving_python", "start_worker"]
-pytestmark = pytest.mark.usefixtures("transactional_db", "sent")
+pytestmark = [pytest.mark.usefixtures("transactional_db", "sent"), pytest.mark.one_database]
 MEGABYTE = 1024 * 1024
 
 
