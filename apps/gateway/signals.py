@@ -13,10 +13,10 @@ from apps.gateway import table
 from apps.gateway.models import ExternalDeployment, GatewayKey, GatewayRoute
 from apps.registry.models import Checkpoint
 from apps.serving import states
-from apps.serving.models import Deployment, Instance
+from apps.serving.models import Deployment, Instance, Revision
 
 _SAVED: tuple[type[Model], ...] = (GatewayKey, GatewayRoute, ExternalDeployment, Deployment)
-_MOVED: tuple[type[Model], ...] = (Deployment, Instance, Checkpoint)
+_MOVED: tuple[type[Model], ...] = (Deployment, Revision, Instance, Checkpoint)
 
 
 def _changed(sender: Any, **kwargs: Any) -> None:
@@ -30,7 +30,7 @@ def _person_saved(sender: Any, created: bool, update_fields: Any = None, **kwarg
 
 
 def _moved(sender: Any, instance: Any, from_state: str, to_state: str, **kwargs: Any) -> None:
-    """Instances matter while they serve; a deployment's row says which revision serves."""
+    """Instances matter while they serve; the rows of deployment and revision say who gets which share."""
     if isinstance(instance, Instance) and states.SERVING not in (from_state, to_state):
         return
     table.bump()

@@ -22,7 +22,6 @@ from apps.gateway.domain.facts import KeyFacts, Route, Table, Upstream
 from apps.gateway.models import ExternalDeployment, GatewayKey, GatewayRoute, PriorityClass, TableVersion
 from apps.realtime.redis_clients import REDIS_ERRORS, sync_client
 from apps.serving import selectors as serving
-from apps.serving import states
 from apps.serving.models import Deployment, Instance
 from apps.streaming.prompts import serving_checkpoint
 
@@ -87,15 +86,9 @@ def key_facts(row: GatewayKey) -> KeyFacts:
 
 
 def _instances() -> Mapping[int, list[Instance]]:
-    """Instances that may be given new requests, by deployment."""
+    """Instances that could be given new requests, by deployment."""
     found: defaultdict[int, list[Instance]] = defaultdict(list)
-    rows = (
-        Instance.objects.select_related("deployment", "revision")
-        .filter(state=states.SERVING, stop_requested_at__isnull=True)
-        .filter(revision_id=F("deployment__active_revision_id"), http_port__isnull=False)
-        .order_by("replica", "id")
-    )
-    for row in rows:
+    for row in serving.routable_instances():
         found[row.deployment_id].append(row)
     return found
 
@@ -157,7 +150,7 @@ def _own_target(name: str, deployments: Mapping[str, Deployment]) -> dict[str, A
 def _own_upstreams(
     deployment: Deployment, instances: Iterable[Instance], weight: float, longest: int | None
 ) -> list[Upstream]:
-    rows = list(instances)
+    shares = [(share, rows) for _revision, share, rows in serving.traffic(deployment, instances) if rows]
     return [
         Upstream(
             uid=row.uid,
@@ -166,11 +159,13 @@ def _own_upstreams(
             grpc_url=address.grpc_url,
             model=address.model,
             slots=slots_of(row.revision.batching),
-            weight=weight / len(rows),
+            # Relative among the revisions that have instances; together they have the target's weight.
+            weight=weight * share / (sum(one for one, _rows in shares) or 1.0) / len(rows),
             deployment_id=deployment.pk,
             revision=row.revision.number,
             max_prompt_tokens=longest,
         )
+        for share, rows in shares
         for row in rows
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db.models import F, QuerySet
@@ -129,6 +130,30 @@ def serving_instances(deployment: Deployment) -> QuerySet[Instance]:
         .filter(revision_id=F("deployment__active_revision_id"))
         .order_by("replica", "id")
     )
+
+
+def routable_instances() -> QuerySet[Instance]:
+    """Instances of whatever revision that could be given new requests: serving, with ports, not asked to stop."""
+    return (
+        Instance.objects.select_related("deployment", "revision")
+        .filter(state=states.SERVING, stop_requested_at__isnull=True, http_port__isnull=False)
+        .order_by("replica", "id")
+    )
+
+
+def traffic(
+    deployment: Deployment, routable: Iterable[Instance] | None = None
+) -> list[tuple[int, float, list[Instance]]]:
+    """What new requests are shared among: (revision id, its weight, its instances), weights relative, 0 allowed.
+
+    The active revision has weight 1. `routable` are the deployment's rows of `routable_instances`, where the caller
+    has read those of many deployments at once.
+    """
+    if deployment.active_revision_id is None:
+        return []
+    rows = routable_instances().filter(deployment=deployment) if routable is None else routable
+    active = [row for row in rows if row.revision_id == deployment.active_revision_id]
+    return [(deployment.active_revision_id, 1.0, active)]
 
 
 def endpoints(deployment: Deployment) -> list[Endpoint]:

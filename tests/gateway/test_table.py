@@ -115,6 +115,32 @@ class TestContent:
         assert route.record_bodies
         assert found.routes["elsewhere"].upstreams[0].uid == "external:elsewhere"
 
+    @pytest.mark.parametrize(
+        ("shares", "weights"),
+        [
+            ((0.95, 0.05), {"old": 9.5, "new": 0.25, "newer": 0.25}),
+            ((3.0, 1.0), {"old": 7.5, "new": 1.25, "newer": 1.25}),
+            ((1.0, 0.0), {"old": 10.0, "new": 0.0, "newer": 0.0}),
+        ],
+    )
+    def test_a_target_is_shared_as_a_rollout_says(
+        self, monkeypatch: pytest.MonkeyPatch, shares: tuple[float, float], weights: dict[str, float]
+    ) -> None:
+        deployment = serving_deployment(uid="old")
+        canary = objects.revision(deployment, 2, states.PENDING)
+        for replica, uid in enumerate(("new", "newer")):
+            objects.instance(canary, uid, http_port=1, grpc_port=2, metrics_port=3, replica=replica)
+
+        def traffic(row: Deployment, rows: list[Any]) -> list[tuple[int, float, list[Any]]]:
+            of = {number: [one for one in rows if one.revision.number == number] for number in (1, 2, 3)}
+            return [(1, shares[0], of[1]), (2, shares[1], of[2]), (3, 5.0, of[3])]
+
+        monkeypatch.setattr("apps.gateway.table.serving.traffic", traffic)
+        services.save_route("test", {"name": "chat", "targets": [{"deployment": "demo", "weight": 10.0}]})
+        found = table.load_table().routes["chat"].upstreams
+        assert {one.uid: one.weight for one in found} == pytest.approx(weights)
+        assert [one.revision for one in found] == [1, 2, 2]
+
     def test_a_secret_that_cannot_be_read_costs_one_upstream(self, tmp_path: Any, settings: Any) -> None:
         settings.INFLIGHT_HOME = tmp_path
         row = services.save_external(
@@ -198,6 +224,8 @@ class TestVersion:
         assert self.raises(lambda: transition(instance, states.DRAINING, actor="ctl"))
         assert not self.raises(lambda: amend(instance, restarts=2))
         assert self.raises(lambda: amend(made[0], active_revision=None))
+        canary = objects.revision(made[0], 2, states.PENDING)
+        assert self.raises(lambda: transition(canary, states.FAILED, actor="ctl"))
 
     @pytest.mark.integration
     def test_every_process_is_told(self, redis_server: RedisServer) -> None:
