@@ -1,8 +1,9 @@
-"""Build profiles, builds and engines."""
+"""Quantization profiles, build profiles, builds and engines."""
 
 from __future__ import annotations
 
 from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -25,8 +26,91 @@ class Quantization(models.TextChoices):
     Q4_0 = "Q4_0", "Q4_0"
 
 
+class QuantizationProfile(models.Model):
+    """How a TensorRT-LLM build stores weights and KV cache; several build profiles may share one.
+
+    Fields are those of domain.trtllm.request.Quantization. Calibration texts are counted, lengths are tokens.
+    `options` are flags of quantize.py that no field has, only where they differ from the program's default.
+    """
+
+    kind = "quantizationprofile"
+
+    class Format(models.TextChoices):
+        """What weights become."""
+
+        NONE = "none", _("none: as the checkpoint has them")
+        FP8 = "fp8", "FP8"
+        FP8_ROWWISE = "fp8_rowwise", _("FP8 by row")
+        NVFP4 = "nvfp4", "NVFP4"
+        INT8_SQ = "int8_sq", "INT8 SmoothQuant"
+        INT4_AWQ = "int4_awq", "INT4 AWQ"
+        W4A8_AWQ = "w4a8_awq", "W4A8 AWQ"
+        INT8_WO = "int8_wo", _("INT8 weights only")
+        INT4_WO = "int4_wo", _("INT4 weights only")
+        GPTQ = "gptq", _("GPTQ, quantised already")
+        AWQ = "awq", _("AWQ, quantised already")
+
+    class KvCache(models.TextChoices):
+        """What the KV cache is stored as."""
+
+        AUTO = "auto", _("16 bit")
+        FP8 = "fp8", "FP8"
+        INT8 = "int8", "INT8"
+
+    name = models.CharField(_("name"), max_length=63, unique=True, validators=[validate_name])
+    format = models.CharField(_("format"), max_length=20, choices=Format.choices, default=Format.FP8)
+    kv_cache_dtype = models.CharField(
+        _("KV cache type"), max_length=10, choices=KvCache.choices, default=KvCache.AUTO
+    )
+    calib_dataset = models.CharField(_("calibration set"), max_length=500, default="cnn_dailymail")
+    calib_size = models.IntegerField(
+        _("calibration size (texts)"),
+        default=512,
+        validators=[MinValueValidator(-1), MaxValueValidator(100_000)],
+    )
+    calib_max_seq_length = models.PositiveIntegerField(
+        _("length of a text (tokens)"),
+        default=512,
+        validators=[MinValueValidator(1), MaxValueValidator(1_000_000)],
+    )
+    calib_batch_size = models.PositiveIntegerField(
+        _("texts at once"), default=1, validators=[MinValueValidator(1), MaxValueValidator(4096)]
+    )
+    group_size = models.PositiveIntegerField(
+        _("group size"), default=128, validators=[MinValueValidator(1), MaxValueValidator(4096)]
+    )
+    smoothquant = models.FloatField(
+        _("SmoothQuant strength"), default=0.5, validators=[MinValueValidator(0), MaxValueValidator(1)]
+    )
+    per_channel = models.BooleanField(_("weight scales by channel"), default=True)
+    per_token = models.BooleanField(_("activation scales by token"), default=True)
+    quantize_lm_head = models.BooleanField(_("quantise the last layer"), default=False)
+    weights = models.CharField(_("quantised weights"), max_length=1000, blank=True)
+    options = models.JSONField(_("further flags"), default=dict, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = _("quantization profile")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# An engine over more GPUs than one host has is refused elsewhere; this bounds what can be written.
+RANKS = [MinValueValidator(1), MaxValueValidator(64)]
+
+
 class BuildProfile(models.Model):
-    """How an engine is made: from which checkpoint, by which builder, with which weight type."""
+    """How an engine is made: from which checkpoint, by which builder, with which settings.
+
+    `quantization` is the llama.cpp builder's weight type; empty for trtllm, whose weights `quantization_profile`
+    describes (null: as the checkpoint has them). For trtllm `options` is {"build": {...}, "convert": {...}}: flags of
+    trtllm-build and convert_checkpoint.py that differ from the program's default, typed by domain.trtllm's tables.
+    `gpu`, `tensorrt_llm` and `toolchain` narrow where it is built; empty means any that fits. `gpus` is how many GPUs
+    that host has, null where it is not known.
+    """
 
     kind = "buildprofile"
 
@@ -34,13 +118,47 @@ class BuildProfile(models.Model):
         """Which implementation of the EngineBuilder seam."""
 
         LLAMACPP = "llamacpp", "llama.cpp (GGUF)"
+        TRTLLM = "trtllm", "TensorRT-LLM"
+
+    class Recipe(models.TextChoices):
+        """The ways of the trtllm builder."""
+
+        AUTO = "auto", _("auto: what the host has")
+        ENGINE = "engine", _("engine: convert or quantise, then compile")
+        CHECKPOINT = "checkpoint", _("checkpoint: no compile, for the PyTorch backend")
+
+    class Dtype(models.TextChoices):
+        """Type of what is not quantised."""
+
+        AUTO = "auto", _("auto: the checkpoint's own")
+        FLOAT16 = "float16", "float16"
+        BFLOAT16 = "bfloat16", "bfloat16"
+        FLOAT32 = "float32", "float32"
 
     name = models.CharField(_("name"), max_length=63, unique=True, validators=[validate_name])
     builder = models.CharField(_("builder"), max_length=20, choices=Builder.choices, default=Builder.LLAMACPP)
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="build_profiles")
     quantization = models.CharField(
-        _("quantization"), max_length=10, choices=Quantization.choices, default=Quantization.F16
+        _("weight type"), max_length=10, choices=Quantization.choices, default=Quantization.F16, blank=True
     )
+    recipe = models.CharField(_("recipe"), max_length=12, choices=Recipe.choices, default=Recipe.AUTO)
+    dtype = models.CharField(_("data type"), max_length=10, choices=Dtype.choices, default=Dtype.AUTO)
+    quantization_profile = models.ForeignKey(
+        QuantizationProfile,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="build_profiles",
+        verbose_name=_("quantization profile"),
+    )
+    tp = models.PositiveIntegerField(_("tensor parallel ranks"), default=1, validators=RANKS)
+    pp = models.PositiveIntegerField(_("pipeline ranks"), default=1, validators=RANKS)
+    cp = models.PositiveIntegerField(_("context parallel ranks"), default=1, validators=RANKS)
+    moe_ep = models.PositiveIntegerField(_("expert parallel ranks"), default=1, validators=RANKS)
+    gpu = models.CharField(_("GPU"), max_length=60, blank=True)
+    gpus = models.PositiveIntegerField(_("GPUs of the host"), null=True, blank=True, validators=RANKS)
+    tensorrt_llm = models.CharField(_("TensorRT-LLM release"), max_length=30, blank=True)
+    toolchain = models.CharField(_("toolchain"), max_length=100, blank=True)
     options = models.JSONField(_("options"), default=dict, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(_("changed"), auto_now=True)
@@ -52,6 +170,18 @@ class BuildProfile(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def weight_format(self) -> str:
+        """What weights become, in the words of its builder; `none` where they stay."""
+        if self.builder == self.Builder.LLAMACPP:
+            return self.quantization
+        return self.quantization_profile.format if self.quantization_profile else "none"
+
+    @property
+    def world_size(self) -> int:
+        """Processes, and GPUs, that serve one copy of the engine."""
+        return self.tp * self.pp * self.cp
+
 
 class Engine(StatusModel):
     """A built artefact, content-addressed by the fingerprint of its inputs. `manifest` is the file's content."""
@@ -62,7 +192,7 @@ class Engine(StatusModel):
     fingerprint = models.CharField(_("fingerprint"), max_length=64, db_index=True)
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="engines")
     builder = models.CharField(_("builder"), max_length=20)
-    quantization = models.CharField(_("quantization"), max_length=10)
+    quantization = models.CharField(_("quantization"), max_length=20)
     node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="engines")
     path = models.CharField(_("folder"), max_length=1000)
     size_bytes = models.BigIntegerField(_("size (bytes)"))

@@ -1,4 +1,18 @@
-"""The frozen input of a build, its fingerprint, and what is wrong with it."""
+"""The frozen input of a build, its fingerprint, and what is wrong with it.
+
+`Build.spec` of the builder llamacpp is the JSON of BuildSpec below. Of the builder trtllm it is the JSON of
+domain.trtllm.spec.TrtllmSpec:
+
+    {"builder": "trtllm", "builder_version": "1", "checkpoint": <name>, "path": <folder>, "source": {...},
+     "quantization": <format, "none" where weights stay>, "recipe": "auto"|"engine"|"checkpoint",
+     "toolchain": <name, "" for any that fits>, "request": BuildRequest.model_dump(mode="json", by_alias=True),
+     "sm": <compute capability x 10, null>,
+     "versions": {"tensorrt_llm": ..., "tensorrt": ..., "cuda": ..., "image": ...}}
+
+`engines.requests.spec_of(profile, sm=..., versions=...)` makes it from a build profile;
+`engines.requests.model_facts(checkpoint)` gives the facts that `compose(request, work, facts)` wants beside it. Its
+fingerprint counts source, request (without names, folders and target), recipe, GPU architecture and versions.
+"""
 
 from __future__ import annotations
 

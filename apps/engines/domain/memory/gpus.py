@@ -61,3 +61,9 @@ GPUS: tuple[GpuKind, ...] = (
     _gpu("v100-16", "V100 16 GB", 15.7, 70),
 )
 BY_KEY = {gpu.key: gpu for gpu in GPUS}
+
+
+def find_gpu(name: str) -> GpuKind | None:
+    """The row of a key (`h100-sxm`), or of a product line whose rows are of one architecture (`h100`)."""
+    wanted = name.strip().lower().replace(" ", "-")
+    return BY_KEY.get(wanted) or next((row for row in GPUS if row.key.split("-")[0] == wanted), None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apps.core.exceptions import Finding, InvalidInput
-from apps.engines.domain.memory.gpus import GPUS
+from apps.engines.domain.memory.gpus import GPUS, find_gpu
 from apps.engines.domain.trtllm import rules
 from apps.engines.domain.trtllm.build_flags import BUILD_FLAGS, BY_NAME
 from apps.engines.domain.trtllm.conversion_flags import CONVERT, QUANTIZE
@@ -98,11 +98,15 @@ class Composed:
         }
 
 
-def compose(request: BuildRequest, work: str) -> Composed:
-    """Compose a build that works in the folder `work` (absolute). Raises InvalidInput for a release that is none."""
+def compose(request: BuildRequest, work: str, facts: ModelFacts | None = None) -> Composed:
+    """Compose a build that works in the folder `work` (absolute). Raises InvalidInput for a release that is none.
+
+    `facts` are those of the checkpoint; left out, they are read from the request's `config` where it has one.
+    """
     release = release_of(request.target)
     recipe, findings = _recipe(request, release)
-    facts = facts_of(request.config) if request.config is not None else None
+    if facts is None and request.config is not None:
+        facts = facts_of(request.config)
     sm, unknown = _sm(request.target.gpu)
     findings += unknown
     if recipe == "engine":
@@ -137,10 +141,7 @@ def _sm(gpu: str) -> tuple[int | None, list[Finding]]:
     if not gpu:
         message = "No GPU is named, so what it can run was not checked."
         return None, [Finding("gpu_unnamed", "info", message, "target.gpu", "Write target: {gpu: h100-sxm}.")]
-    wanted = gpu.strip().lower().replace(" ", "-")
-    found = next((row for row in GPUS if row.key == wanted), None) or next(
-        (row for row in GPUS if row.key.split("-")[0] == wanted), None
-    )
+    found = find_gpu(gpu)
     if found is None:
         keys = ", ".join(row.key for row in GPUS)
         message = f"There is no GPU {gpu} in the table."
@@ -152,7 +153,7 @@ def _engine_steps(
     request: BuildRequest, work: str, release: Version, facts: ModelFacts | None
 ) -> tuple[list[ComposedStep], list[Finding]]:
     checkpoint, engine = f"{work}/checkpoint", f"{work}/engine"
-    ranks = request.parallel.tp * request.parallel.pp
+    ranks = request.parallel.world
     findings: list[Finding] = []
     weights = ("config.json", *(f"rank{rank}.safetensors" for rank in range(ranks)))
     if request.quantization.format in QUANTIZED_BY_CALIBRATION:
@@ -298,8 +299,8 @@ def _build(request: BuildRequest, checkpoint: str, engine: str, work: str) -> tu
         values[BY_NAME[name].name] = value
     if "gemm_plugin" not in values and request.quantization.format in ("none", "int8_wo", "int4_wo"):
         values["gemm_plugin"] = "auto"
-    if "workers" not in values and request.parallel.tp * request.parallel.pp > 1:
-        ranks = request.parallel.tp * request.parallel.pp
+    ranks = request.parallel.world
+    if "workers" not in values and ranks > 1:
         values["workers"] = min(ranks, request.target.gpus or ranks)
     ordered = {flag.name: values[flag.name] for flag in BUILD_FLAGS if flag.name in values}
     return ("trtllm-build", *_words(BY_NAME, ordered))

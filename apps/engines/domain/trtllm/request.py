@@ -43,7 +43,10 @@ class Calibration(_Strict):
 
 
 class Quantization(_Strict):
-    """How weights and KV cache are stored. The last four are SmoothQuant's and AWQ's own."""
+    """How weights and KV cache are stored. `weights` is a folder of weights that are quantised already.
+
+    `options` are flags of quantize.py that no field has.
+    """
 
     format: Format = "none"
     kv_cache: Literal["auto", "fp8", "int8"] = Field("auto", alias="kvCacheDtype")
@@ -54,6 +57,7 @@ class Quantization(_Strict):
     per_token: bool = Field(True, alias="perToken")
     quantize_lm_head: bool = Field(False, alias="quantizeLmHead")
     weights: str = ""
+    options: Mapping[str, Any] = Field(default_factory=dict)
 
 
 class Parallel(_Strict):
@@ -61,13 +65,23 @@ class Parallel(_Strict):
 
     tp: Annotated[int, Field(ge=1, le=64)] = 1
     pp: Annotated[int, Field(ge=1, le=64)] = 1
+    cp: Annotated[int, Field(ge=1, le=64)] = 1
     moe_ep: Annotated[int, Field(ge=1, le=64, alias="moeEp")] = 1
+
+    @property
+    def world(self) -> int:
+        """Processes of one engine; the conversion fixes them."""
+        return self.tp * self.pp * self.cp
 
 
 class Target(_Strict):
-    """Where it is built and served. `examples` is the folder of TensorRT-LLM's scripts on that host."""
+    """Where it is built and served. `examples` is the folder of TensorRT-LLM's scripts on that host.
+
+    `toolchain` names one of a node's; empty: any that fits.
+    """
 
     gpu: str = ""
+    toolchain: str = ""
     tensorrt_llm: str = Field("1.2.1", alias="tensorrtLlm")
     examples: str = "/app/tensorrt_llm/examples"
     python: str = "python3"
