@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 
 from apps.diagnosis.domain.anchors import anchors
+from apps.diagnosis.domain.circumstances import BadCircumstance, read_circumstances
 from apps.diagnosis.domain.rule import Kind
 from apps.diagnosis.domain.rules import diagnose
 from apps.diagnosis.domain.table import RULES
@@ -92,6 +93,72 @@ def test_limits_of_a_server() -> None:
     )
 
 
+def known_of(name: str) -> Any:
+    """What lies beside a report's log."""
+    endings = {
+        "command": "cmd",
+        "engine": "engine_config.json",
+        "params": "params.json",
+        "model": "config.pbtxt",
+        "files": "files.txt",
+    }
+    texts = {key: LOGS / f"{name}.{ending}" for key, ending in endings.items()}
+    return read_circumstances(**{key: path.read_text() for key, path in texts.items() if path.is_file()})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "facts"),
+    [
+        ("max-output-len-was-removed", "build", {"rewrite": {"max_input_len": 2048, "max_seq_len": 4096}}),
+        ("build-flags-do-not-set-tp", "server", {"right_world_size": 1, "launched": 16}),
+        ("oom-at-load-not-the-kv-cache", "server", {"one_logits_buffer_bytes": 1245708288}),
+        (
+            "json-parse-error-101-is-a-missing-file",
+            "server",
+            {"path": "/home/user/engines/llama-7b/config.json"},
+        ),
+    ],
+)
+def test_what_lies_beside_a_log_is_used(name: str, kind: Kind, facts: dict[str, Any]) -> None:
+    found = diagnose(text_of(name), kind, 1, known_of(name)).diagnosis
+    assert found is not None
+    assert facts.items() <= found.facts.items()
+
+
+def test_facts_of_other_circumstances() -> None:
+    def facts(name: str, kind: Kind, **texts: str) -> dict[str, Any]:
+        found = diagnose(text_of(name), kind, 1, read_circumstances(**texts)).diagnosis
+        assert found is not None
+        return found.facts
+
+    world = "build-flags-do-not-set-tp"
+    engine = json.dumps({"pretrained_config": {"mapping": {"tp_size": 4, "pp_size": 2}}})
+    assert facts(world, "server", command="mpirun -n 2 tritonserver", engine=engine).items() >= {
+        ("right_world_size", 8),
+        ("launched", 2),
+    }
+    ranks = "config.json\nrank0.engine\nrank1.engine\n"
+    assert facts(world, "server", files=ranks)["right_world_size"] == 2
+    assert "right_world_size" not in facts(world, "server")
+    flag = facts("max-output-len-was-removed", "build", command="trtllm-build \\\n --max_output_len=100")
+    assert flag["rewrite"] == {"max_seq_len": 1024 + 2048}
+    assert "rewrite" not in facts("max-output-len-was-removed", "build")
+    config = json.dumps({"pretrained_config": {"vocab_size": 32000}, "build_config": {"max_batch_size": 8}})
+    assert facts("oom-at-load-not-the-kv-cache", "server", engine=config)["one_logits_buffer_bytes"] == (
+        2048 * 32000 * 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [("command", "a 'b"), ("engine", "{"), ("engine", "[]"), ("params", "7"), ("model", "name: {")],
+)
+def test_broken_circumstances_name_their_field(field: str, text: str) -> None:
+    with pytest.raises(BadCircumstance) as caught:
+        read_circumstances(**{field: text})
+    assert caught.value.field == field
+
+
 def test_what_was_skipped_and_then_killed_is_the_hosts_memory() -> None:
     text = text_of("skip-tactic-is-not-a-failure").rsplit("\n", 6)[0]
     shell = "bash: line 3: 4711 Killed   trtllm-build"
@@ -113,16 +180,26 @@ def test_healthy_logs_raise_no_alarm(name: str, code: int | None) -> None:
 VARIANTS: dict[str, dict[str, Any]] = json.loads((LOGS / "variants.json").read_text(encoding="utf-8"))
 
 
+# As a line comes out of one rank under mpirun, a coloured terminal, a collector of logs.
+PREFIXES = (
+    "", "[1,3]<stderr>:", "[1,0]<stdout>: ", "\x1b[31m", "rank1: ", "2026-11-30T10:00:00Z worker-7 "
+)  # fmt: skip
+
+
+def test_each_cause_has_variants() -> None:
+    assert {rule.id for rule in RULES} == set(VARIANTS)
+    assert len(VARIANTS) > 65
+    assert all(len(set(variant["lines"])) >= 3 for variant in VARIANTS.values())
+
+
 @pytest.mark.parametrize("id", VARIANTS)
 def test_variants(id: str) -> None:
-    kind, lines = VARIANTS[id]["kind"], VARIANTS[id]["lines"]
-    assert len(lines) >= 3
-    for line in lines:
-        text = f"[TRT-LLM] [I] begins\n{line}\nRuntimeError: Executor worker returned error\n"
-        found = diagnose(text, kind, 1).diagnosis
-        assert found is not None, line
-        assert found.id == id, line
-        assert found.evidence[0].line == 2
+    for line in VARIANTS[id]["lines"]:
+        for prefix in PREFIXES:
+            text = f"[TRT-LLM] [I] begins\n{prefix}{line}\nRuntimeError: Executor worker returned error\n"
+            found = diagnose(text, VARIANTS[id]["kind"], 1).diagnosis
+            assert found is not None, prefix + line
+            assert (found.id, found.evidence[0].line) == (id, 2), prefix + line
 
 
 def test_the_earliest_cause_of_any_rank_wins() -> None:
@@ -187,5 +264,10 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
         told("/nowhere/at-all.log")
     assert caught.value.code == 1
     assert json.loads(capsys.readouterr().out)["findings"][0]["id"] == "log_unreadable"
+    # Its exit code and command lie beside it.
+    assert told(log)["diagnosis"]["facts"]["rewrite"] == {"max_input_len": 2048, "max_seq_len": 4096}
+    with pytest.raises(SystemExit):
+        told(log, "--engine", str(LOGS / "max-output-len-was-removed.cmd"))
+    assert json.loads(capsys.readouterr().out)["findings"][0]["where"] == "engine"
     call_command("diagnose", log)
     assert "unknown_flag" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["build", "server", "request"]
-Fact = str | int | bool
+Fact = str | int | bool | dict[str, int]
 # A cause; what only hints at one (said where no cause stands in the log); what one of a job's processes does when
 # another has failed is no rule at all.
 Strength = Literal["cause", "hint"]

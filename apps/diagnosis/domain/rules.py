@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from apps.diagnosis.domain.anchors import anchors
+from apps.diagnosis.domain.circumstances import Circumstances
 from apps.diagnosis.domain.derived import DERIVED
 from apps.diagnosis.domain.lines import FAILED, NOISE, is_quiet, plain
 from apps.diagnosis.domain.rule import Fact, Kind, Rule
@@ -75,8 +76,12 @@ class Verdict:
         return {**found, **self.limits}
 
 
-def diagnose(text: str, kind: Kind = "build", exit_code: int | None = None) -> Verdict:
+def diagnose(
+    text: str, kind: Kind = "build", exit_code: int | None = None, known: Circumstances | None = None
+) -> Verdict:
     """Say what a log shows. `exit_code` 0 is a success whatever the log says; negative is a signal's number.
+
+    `known` is what is known besides: some facts follow from it only.
 
     The earliest cause of any rank counts, before hints and before what the exit code alone says; lines that stand for
     nothing are passed over. Without an exit code a known cause counts as a failure and anything else as unknown.
@@ -86,14 +91,16 @@ def diagnose(text: str, kind: Kind = "build", exit_code: int | None = None) -> V
         return Verdict("succeeded", None, limits)
     lines = [plain(line[:MAX_LINE]) for line in text.splitlines()]
     skipped = max(0, len(lines) - MAX_LINES)
-    found = _first(lines[skipped:], skipped, kind, exit_code)
+    found = _first(lines[skipped:], skipped, kind, exit_code, known or Circumstances())
     if found is None:
         return Verdict("unknown" if exit_code is None else "failed", None, limits)
     failed = found.fatal or exit_code is not None or kind == "request"
     return Verdict("failed" if failed else "unknown", found, limits)
 
 
-def _first(lines: list[str], skipped: int, kind: Kind, exit_code: int | None) -> Diagnosis | None:
+def _first(
+    lines: list[str], skipped: int, kind: Kind, exit_code: int | None, known: Circumstances
+) -> Diagnosis | None:
     matches = list(_matches(_Log(lines, exit_code), kind))
     chosen = _earliest(matches, "cause") or _earliest(matches, "hint")
     if chosen is None:
@@ -103,7 +110,8 @@ def _first(lines: list[str], skipped: int, kind: Kind, exit_code: int | None) ->
         chosen = matches[0].rule if matches else None
     if chosen is None:
         return None
-    return _diagnosis(chosen, [match for match in matches if match.rule.id == chosen.id], lines, skipped)
+    fitting = [match for match in matches if match.rule.id == chosen.id]
+    return _diagnosis(chosen, fitting, lines, skipped, known)
 
 
 def _earliest(matches: list[_Match], strength: str) -> Rule | None:
@@ -193,7 +201,9 @@ def _counts(rule: Rule, log: _Log, index: int) -> bool:
     return log.failed_by_code or log.fails_after(index)
 
 
-def _diagnosis(rule: Rule, matches: list[_Match], lines: list[str], skipped: int) -> Diagnosis:
+def _diagnosis(
+    rule: Rule, matches: list[_Match], lines: list[str], skipped: int, known: Circumstances
+) -> Diagnosis:
     facts: dict[str, Fact] = {}
     for pattern in rule.context:
         for line in lines:
@@ -203,7 +213,7 @@ def _diagnosis(rule: Rule, matches: list[_Match], lines: list[str], skipped: int
         _take(facts, item.match)
     derive = DERIVED.get(rule.id)
     if derive is not None:
-        facts.update(derive(facts))
+        facts.update(derive(facts, known))
     evidence = [
         Evidence(skipped + item.index + 1, lines[item.index].strip()[:MAX_TEXT])
         for item in matches[:MAX_EVIDENCE]

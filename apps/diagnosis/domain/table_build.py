@@ -22,7 +22,7 @@ RULES: tuple[Rule, ...] = (
         "unknown_flag",
         "The command has a flag that this version does not know.",
         [
-            r"error: unrecognized arguments: (?P<flag>--?[A-Za-z][\w-]*)",
+            r"error: unrecognized arguments: (?P<flag>--?[A-Za-z][\w-]*)(?:[ =](?P<asked>[\w.]+))?",
             r"error: argument (?P<flag>--?[A-Za-z][\w-]*)(?:/\S+)?: (?:expected|invalid|not allowed|ignored)",
             r"error: ambiguous option: (?P<flag>--?[A-Za-z][\w-]*)",
             r"(?:unrecogni[sz]ed|unknown|invalid|no such) (?:command[- ]line )?(?:option|argument|flag):? ['\"]?"
@@ -52,6 +52,8 @@ RULES: tuple[Rule, ...] = (
             "Build on an Ada, Hopper or newer GPU; the compute capability decides, not the product's name.",
             "Choose int8, int4-awq or 16-bit weights for this GPU.",
         ],
+        # A GPU that is too new for one plugin, named with its value.
+        unless=r"\w+=\w+ is not supported on SM",
         states={"min_compute_capability": "8.9"},
     ),
     rule(
@@ -146,7 +148,8 @@ RULES: tuple[Rule, ...] = (
             r"ConnectionError: .*(?:cnn_dailymail|dataset)",
             r"OfflineModeIsEnabled",
             r"Unsupported dataset name or local repo directory: (?P<dataset>\S+?)\.?$",
-            r"Dataset scripts are no longer supported",
+            r"Dataset scripts are no longer supported|trust_remote_code\W* is not supported anymore",
+            r"Repository id must be",
         ],
         [
             "Fetch the set where there is a network and name its folder with --calib_dataset; the weights are fine."
@@ -190,7 +193,7 @@ RULES: tuple[Rule, ...] = (
             r"world_size must equal to",
             r"tp_size must equal to moe_tp_size \* moe_ep_size",
             r"num_attention_heads \((?P<heads>\d+)\) (?:must|should) be divisible",
-            r"assert \w*num_(?:attention_)?heads % tp_size == 0",
+            r"assert \S*num_(?:attention_)?heads % \S*tp_size == 0",
         ],
         ["Choose a tp that divides the heads, and convert again: the checkpoint fixes it, not the build."],
     ),

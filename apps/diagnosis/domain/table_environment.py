@@ -50,6 +50,7 @@ RULES: tuple[Rule, ...] = (
         [
             r"No devices were found",
             r"no CUDA-capable device is detected",
+            r"libnvidia-ml\.so\S*: cannot open shared object|Failed to load (?:NVML|libnvidia-ml)",
             r"could not select device driver .*capabilities: \[\[gpu\]\]",
             r"GPU is required for (?:the )?\w+",
             r"No CUDA GPUs are available",

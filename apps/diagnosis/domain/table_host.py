@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
         [
             r"unable to initialize shared memory key.*requested size \((?P<bytes_per_instance>\d+) bytes\)"
             r".*No space left on device",
+            r"unable to initialize shared memory key.*requested size \((?P<bytes_per_instance>\d+) bytes\)",
             r"failed to increase the shared memory pool size",
             r"/dev/shm/\S*.*No space left on device",  # noqa: S108 - a pattern, nothing is opened
         ],
@@ -45,7 +46,8 @@ RULES: tuple[Rule, ...] = (
             r"unable to allocate \S+ buffer",
             r"Out of memory: Killed process",
             r"oom-kill",
-            r"^\s*(?:\[[^\]]*\](?:<\w+>)?:?\s*)?(?:\S*sh: line \d+:\s+)?(?:\d+\s+)?Killed\b(?!.*\bby\b)",
+            r"^\s*(?:\[[^\]]*\](?:<\w+>)?:?\s*|\S+Z\s(?:\S+\s)?|\w+\d:\s)*(?:\S*sh: line \d+:\s+)?(?:\d+\s+)?"
+            r"Killed\b(?!.*\bby\b)",
             r"DefaultCPUAllocator: (?:can't|not enough)",
         ],
         [

@@ -84,4 +84,17 @@ RULES: tuple[Rule, ...] = (
         ["Start the server again; if it repeats, look for Xid lines in the kernel's log."],
         kinds=("build", "server", "request"),
     ),
+    rule(
+        "model_not_ready",
+        "The model that a request names is not loaded.",
+        [
+            r"Request for unknown model: '(?P<model>[^']+)'",
+            r"(?:model )?'(?P<model>[^']+)'.{0,40} is not ready",
+            r"is at UNAVAILABLE state",
+        ],
+        ["See the repository index for the model that did not load; an ensemble waits for all its steps."],
+        kinds=REQUESTS,
+        strength="hint",
+        fatal=False,
+    ),
 )

@@ -97,6 +97,7 @@ RULES: tuple[Rule, ...] = (
             "Start as many processes as tp times pp in the engine's config.json.",
             "Flags of the build do not change them: they are fixed where the checkpoint is converted.",
         ],
+        context=(r"MPI size: (?P<mpi_size>\d+)",),
     ),
     rule(
         "too_few_gpus",
@@ -160,6 +161,7 @@ RULES: tuple[Rule, ...] = (
             "Lower the KV cache's share, the maximum batch size or the sequence length; or use more GPUs.",
             "Choose a narrower weight type.",
         ],
+        kinds=("build", "server", "request"),
     ),
     rule(
         "kv_cache_fraction",
@@ -193,5 +195,29 @@ RULES: tuple[Rule, ...] = (
         "crossKvCacheFraction belongs to encoder-decoder models alone.",
         [r"(?:Must|Do not) set crossKvCacheFraction"],
         ["Leave it empty for a decoder-only model, and set it for the other kind."],
+    ),
+    rule(
+        "template_of_another_release",
+        "The model's configuration lacks a parameter that this release reads, or has one that it refuses.",
+        [
+            r"Cannot find parameter with name: (?P<parameter>\w+)",
+            r"Static batching type is deprecated",
+        ],
+        ["Render the configuration for the release that serves it."],
+        kinds=("server",),
+        strength="hint",
+        recoverable=True,
+    ),
+    rule(
+        "capability_switched_off",
+        "The engine lacks what reuse of the KV cache or chunked context needs, so it was switched off.",
+        [
+            r"KV cache reuse disabled because model was",
+            r"Chunked context is not supported for this configuration and will be disabled",
+        ],
+        ["Build again with use_paged_context_fmha, without INT8 KV and without context logits."],
+        kinds=("server",),
+        levels="any",
+        fatal=False,
     ),
 )
