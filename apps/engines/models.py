@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -10,8 +12,12 @@ from django.utils.translation import gettext_lazy as _
 from apps.core.models import StatusModel
 from apps.core.names import validate_name
 from apps.engines import states
+from apps.engines.retention_models import RetentionPolicy as RetentionPolicy
 from apps.fleet.models import Gpu, Node
 from apps.registry.models import Checkpoint
+
+# Columns of a build that repeat what its specification says.
+REPEATED = ("builder", "recipe", "quantization")
 
 
 class Quantization(models.TextChoices):
@@ -184,10 +190,21 @@ class BuildProfile(models.Model):
 
 
 class Engine(StatusModel):
-    """A built artefact, content-addressed by the fingerprint of its inputs. `manifest` is the file's content."""
+    """A built artefact, content-addressed by the fingerprint of its inputs. `manifest` is the file's content.
+
+    An imported engine was built elsewhere: its fingerprint is that of its files, and its manifest says what was read
+    from them and what nobody knows. `last_used_at` is the last load by a server; null: never loaded. A pinned engine
+    is kept by every clean-up.
+    """
 
     machine = states.ENGINE
     kind = "engine"
+
+    class Provenance(models.TextChoices):
+        """Who made it."""
+
+        BUILT = "built", _("built here")
+        IMPORTED = "imported", _("imported")
 
     fingerprint = models.CharField(_("fingerprint"), max_length=64, db_index=True)
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="engines")
@@ -197,6 +214,11 @@ class Engine(StatusModel):
     path = models.CharField(_("folder"), max_length=1000)
     size_bytes = models.BigIntegerField(_("size (bytes)"))
     manifest = models.JSONField(_("manifest"), default=dict)
+    provenance = models.CharField(
+        _("provenance"), max_length=10, choices=Provenance.choices, default=Provenance.BUILT
+    )
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True)
+    pinned = models.BooleanField(_("pinned"), default=False)
 
     class Meta:
         ordering = ["-created_at"]
@@ -219,7 +241,8 @@ class Build(StatusModel):
 
     `attempt` is the fencing number: it grows at each claim, and every write of a worker carries it.
     `stages` is [{name, title, state: waiting|running|done|failed|skipped, started_at, finished_at, argv}].
-    `progress` is 0..1 over the whole build, null where it cannot be told; `eta_seconds` likewise.
+    `progress` is 0..1 over the whole build, null where it cannot be told; `eta_seconds` likewise. `builder`, `recipe`
+    and `quantization` repeat the specification's, for lists; a pinned build's log is kept by every clean-up.
     """
 
     machine = states.BUILD
@@ -237,6 +260,10 @@ class Build(StatusModel):
         Engine, null=True, blank=True, on_delete=models.SET_NULL, related_name="builds"
     )
     reused = models.BooleanField(_("reused an engine"), default=False)
+    builder = models.CharField(_("builder"), max_length=20, blank=True, editable=False)
+    recipe = models.CharField(_("recipe"), max_length=12, blank=True, editable=False)
+    quantization = models.CharField(_("quantization"), max_length=20, blank=True, editable=False)
+    pinned = models.BooleanField(_("pinned"), default=False)
 
     attempt = models.PositiveIntegerField(_("attempt"), default=0)
     retries = models.PositiveIntegerField(_("retries"), default=0)
@@ -268,7 +295,25 @@ class Build(StatusModel):
                 name="one_active_build_per_fingerprint",
             )
         ]
+        indexes = [
+            # A list is filtered by one of these and shows the newest first.
+            models.Index(fields=["state", "-number"]),
+            models.Index(fields=["checkpoint", "-number"]),
+            models.Index(fields=["builder", "recipe", "-number"]),
+            models.Index(fields=["quantization", "-number"]),
+            models.Index(fields=["node", "-number"]),
+            models.Index(fields=["requested_by", "-number"]),
+            models.Index(fields=["profile", "-number"]),
+            models.Index(fields=["-created_at"]),
+        ]
         verbose_name = _("build")
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save with the columns that repeat the specification."""
+        for name in REPEATED:
+            if not getattr(self, name):
+                setattr(self, name, str((self.spec or {}).get(name) or ""))
+        super().save(*args, **kwargs)
 
     def __str__(self) -> str:
         return f"#{self.number} {self.spec.get('checkpoint', '')} {self.spec.get('quantization', '')}".strip()
