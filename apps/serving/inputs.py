@@ -26,6 +26,13 @@ PROFILE_FIELDS = (
     "threads",
     "preferred_batch_sizes",
     "queue_timeout_microseconds",
+    "engine",
+    "preserve_ordering",
+    "timeout_action",
+    "allow_timeout_override",
+    "priority_classes",
+    "default_priority_class",
+    "trtllm",
 )
 DEPLOYMENT_FIELDS = ("name", "build_profile", "batching", "replicas", "placement")
 Row = TypeVar("Row", bound=models.Model)

@@ -8,11 +8,14 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from apps.core.exceptions import InvalidInput
 from apps.core.models import StatusModel
 from apps.core.names import validate_name
 from apps.engines.models import Build, BuildProfile, Engine
 from apps.fleet.models import Gpu, Node
 from apps.serving import states
+from apps.serving.domain import priority_classes
+from apps.serving.domain.trtllm import settings as settings_of_trtllm
 
 
 class BatchingProfile(models.Model):
@@ -27,6 +30,19 @@ class BatchingProfile(models.Model):
         STATIC = "static", _("Static: waits for a full batch, which ends together")
         DYNAMIC = "dynamic", _("Dynamic: batches what has come, each ends together")
         INFLIGHT = "inflight", _("In-flight: requests join and leave the running batch")
+
+    class EngineKind(models.TextChoices):
+        """What serves with it; which fields act depends on it."""
+
+        LLAMACPP = "llamacpp", _("Embedded llama.cpp")
+        TRTLLM = "trtllm", _("TensorRT-LLM engine (C++ backend)")
+        LLMAPI = "llmapi", _("TensorRT-LLM checkpoint (PyTorch backend)")
+
+    class TimeoutAction(models.TextChoices):
+        """What Triton does with a request that waited too long."""
+
+        REJECT = "reject", _("Refuse it")
+        DELAY = "delay", _("Move it behind the others")
 
     name = models.CharField(_("name"), max_length=63, unique=True, validators=[validate_name])
     strategy = models.CharField(
@@ -53,6 +69,20 @@ class BatchingProfile(models.Model):
     threads = models.PositiveIntegerField(
         _("threads (0: all cores)"), default=0, validators=[MaxValueValidator(512)]
     )
+    engine = models.CharField(
+        _("engine"), max_length=12, choices=EngineKind.choices, default=EngineKind.LLAMACPP
+    )
+    preserve_ordering = models.BooleanField(_("answers in the order of the requests"), default=False)
+    timeout_action = models.CharField(
+        _("after the queue timeout"),
+        max_length=10,
+        choices=TimeoutAction.choices,
+        default=TimeoutAction.REJECT,
+    )
+    allow_timeout_override = models.BooleanField(_("requests may shorten the timeout"), default=True)
+    priority_classes = models.JSONField(_("priority classes"), default=list, blank=True)
+    default_priority_class = models.CharField(_("class of other requests"), max_length=31, blank=True)
+    trtllm = models.JSONField(_("TensorRT-LLM settings"), default=dict, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(_("changed"), auto_now=True)
 
@@ -64,7 +94,23 @@ class BatchingProfile(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Preferred sizes are whole numbers that a batch can have."""
+        """Preferred sizes are whole numbers that a batch can have; classes and settings are the domain's."""
+        self._clean_sizes()
+        try:
+            found = priority_classes.classes(self.priority_classes)
+            priority_classes.default_level(self.default_priority_class)
+            self.priority_classes = [item.as_dict() for item in found]
+            self.trtllm = settings_of_trtllm.check(self.trtllm or {}, settings_of_trtllm.PROFILE, "trtllm")
+        except InvalidInput as error:
+            field = error.field.split(".")[0]
+            raise ValidationError(
+                {field: f"{error.sentence} {error.remedy}"}, code="invalid_value"
+            ) from error
+        if self.preserve_ordering and found:
+            text = _("Answers in order allow no priority classes.")
+            raise ValidationError({"preserve_ordering": text}, code="invalid_value")
+
+    def _clean_sizes(self) -> None:
         sizes, most = self.preferred_batch_sizes, self.max_batch_size
         if not isinstance(sizes, list) or any(type(size) is not int for size in sizes):
             raise ValidationError(
@@ -73,6 +119,30 @@ class BatchingProfile(models.Model):
         if isinstance(most, int) and any(not 1 <= size <= most for size in sizes):
             text = _("Each size must be from 1 to the maximum batch size %(most)s.") % {"most": most}
             raise ValidationError({"preferred_batch_sizes": text}, code="invalid_value")
+
+
+class BatchingProfileVersion(models.Model):
+    """What a profile said after one change: who made it, when, and what differed from the version before.
+
+    `values` are all fields but the name; `changes` is {field: [old, new]}, empty for the first version.
+    """
+
+    kind = "batchingprofileversion"
+
+    profile = models.ForeignKey(BatchingProfile, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField(_("number"))
+    values = models.JSONField(_("values"))
+    changes = models.JSONField(_("changes"), default=dict)
+    actor = models.CharField(_("by"), max_length=150)
+    created_at = models.DateTimeField(_("when"), auto_now_add=True)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["profile", "number"], name="one_version_per_number")]
+        verbose_name = _("batching profile version")
+
+    def __str__(self) -> str:
+        return f"{self.profile.name} v{self.number}"
 
 
 class Deployment(StatusModel):

@@ -20,7 +20,8 @@ from apps.serving.models import BatchingProfile, Deployment, Revision
 def batching_snapshot(profile: BatchingProfile) -> dict[str, Any]:
     """The part of a profile that a revision keeps; keys that came later are left out where nothing is set."""
     values = {key: getattr(profile, key) for key in batching.SNAPSHOT_KEYS}
-    return {key: value for key, value in values.items() if value or key not in batching.LATER_KEYS}
+    later = batching.LATER_KEYS
+    return {key: value for key, value in values.items() if key not in later or value != later[key]}
 
 
 def snapshot(deployment: Deployment, engine: Engine) -> dict[str, Any]:

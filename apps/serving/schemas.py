@@ -23,6 +23,12 @@ class Batching(Schema):
     threads: int
     preferred_batch_sizes: list[int] = Field(default_factory=list)
     queue_timeout_microseconds: int = 0
+    preserve_ordering: bool = False
+    timeout_action: str = "reject"
+    allow_timeout_override: bool = True
+    priority_classes: list[dict[str, Any]] = Field(default_factory=list)
+    default_priority_class: str = ""
+    trtllm: dict[str, Any] = Field(default_factory=dict)
 
 
 class BatchingProfile(Batching):

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
 
 from apps.core.bounds import number_field
+from apps.core.exceptions import InvalidInput
+from apps.serving.domain import priority_classes
+from apps.serving.domain.trtllm import settings as settings_of_trtllm
 from apps.serving.models import BatchingProfile, Deployment
+
+T = TypeVar("T")
+
+
+def _checked(check: Callable[[], T]) -> T:
+    """What the domain makes of a value; its refusal as pydantic's validators tell one."""
+    try:
+        return check()
+    except InvalidInput as error:
+        raise ValueError(f"{error.sentence} {error.remedy}".strip()) from error
 
 
 class BatchingProfileFields(BaseModel):
@@ -25,6 +46,37 @@ class BatchingProfileFields(BaseModel):
         default_factory=list, max_length=16, description="Sizes that Triton sends at once, strategy dynamic."
     )
     queue_timeout_microseconds: int = Field(**number_field(BatchingProfile, "queue_timeout_microseconds"))
+    engine: BatchingProfile.EngineKind = Field(
+        BatchingProfile.EngineKind.LLAMACPP, strict=False, description="What serves with it."
+    )
+    preserve_ordering: bool = Field(False, description="Answers leave in the order of the requests.")
+    timeout_action: BatchingProfile.TimeoutAction = Field(BatchingProfile.TimeoutAction.REJECT, strict=False)
+    allow_timeout_override: bool = Field(True, description="A request may name a shorter queue timeout.")
+    priority_classes: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="What differs for high, normal or low: {name, max_queue_size, queue_timeout_microseconds}.",
+    )
+    default_priority_class: str = Field(
+        "", max_length=31, description="Class of requests that name none; empty: normal."
+    )
+    trtllm: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Settings of TensorRT-LLM by its own names; docs/batching.md has them all.",
+        json_schema_extra={"properties": settings_of_trtllm.json_schema()},
+    )
+
+    @field_validator("priority_classes", mode="before")
+    @classmethod
+    def _classes(cls, value: Any) -> Any:
+        return [item.as_dict() for item in _checked(lambda: priority_classes.classes(value))]
+
+    @field_validator("trtllm", mode="before")
+    @classmethod
+    def _settings(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        known = settings_of_trtllm.PROFILE
+        return _checked(lambda: settings_of_trtllm.check(value, known, "trtllm"))
 
 
 class Placement(BaseModel):

@@ -45,6 +45,13 @@ def test_the_demo_has_defaults_for_all_it_leaves_out() -> None:
         "maxSeqLen": 1024,
         "maxQueueSize": 256,
         "threads": 0,
+        "engine": "llamacpp",
+        "preserveOrdering": False,
+        "timeoutAction": "reject",
+        "allowTimeoutOverride": True,
+        "priorityClasses": [],
+        "defaultPriorityClass": "",
+        "trtllm": {},
     }
     assert documents[3].spec_as_dict() == {
         "build": "f16",

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from apps.core.exceptions import Finding, InvalidInput
+from apps.serving.domain import priority_classes
+from apps.serving.domain.priority_classes import DEFAULT_LEVEL, PriorityClass
 
 Strategy = Literal["none", "static", "dynamic", "inflight"]
+TimeoutAction = Literal["reject", "delay"]
 STRATEGIES: tuple[Strategy, ...] = ("none", "static", "dynamic", "inflight")
 # How long strategy static waits for a full batch where the profile names no time.
 STATIC_DELAY_MICROSECONDS = 1_000_000
@@ -29,9 +32,24 @@ SNAPSHOT_KEYS = (
     "threads",
     "preferred_batch_sizes",
     "queue_timeout_microseconds",
+    "preserve_ordering",
+    "timeout_action",
+    "allow_timeout_override",
+    "priority_classes",
+    "default_priority_class",
+    "trtllm",
 )
-# Not in revisions that are older than these settings, nor where nothing is set.
-LATER_KEYS = frozenset({"preferred_batch_sizes", "queue_timeout_microseconds"})
+# Not in revisions that are older than these settings, nor where nothing is set: what that means.
+LATER_KEYS: dict[str, Any] = {
+    "preferred_batch_sizes": [],
+    "queue_timeout_microseconds": 0,
+    "preserve_ordering": False,
+    "timeout_action": "reject",
+    "allow_timeout_override": True,
+    "priority_classes": [],
+    "default_priority_class": "",
+    "trtllm": {},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +59,7 @@ class BatchingFacts:
     `slots`: sequences that generate at once, 1 with strategy none. `context_per_slot`: prompt and answer together,
     tokens. `threads`: 0 for every core. `max_queue_size`: requests that may wait for a slot, 0 for none.
     `preferred_batch_sizes` and `queue_timeout_microseconds` (0: none) are Triton's, for static and dynamic.
+    `default_priority_level` is the level of requests that name no class; 1 is the most urgent.
     """
 
     strategy: Strategy
@@ -51,6 +70,11 @@ class BatchingFacts:
     queue_delay_microseconds: int
     preferred_batch_sizes: tuple[int, ...] = ()
     queue_timeout_microseconds: int = 0
+    preserve_ordering: bool = False
+    timeout_action: TimeoutAction = "reject"
+    allow_timeout_override: bool = True
+    priority_classes: tuple[PriorityClass, ...] = ()
+    default_priority_level: int = DEFAULT_LEVEL
 
     @property
     def in_batches(self) -> bool:
@@ -69,6 +93,8 @@ def facts(snapshot: Mapping[str, Any]) -> BatchingFacts:
             remedy=f"Choose one of: {', '.join(STRATEGIES)}.",
         )
     size = _whole(snapshot, "max_batch_size", 1)
+    snapshot = {**LATER_KEYS, **snapshot}
+    classes = priority_classes.classes(snapshot["priority_classes"])
     return BatchingFacts(
         strategy=cast(Strategy, strategy),
         slots=1 if strategy == "none" else size,
@@ -77,9 +103,12 @@ def facts(snapshot: Mapping[str, Any]) -> BatchingFacts:
         max_queue_size=_whole(snapshot, "max_queue_size", 0),
         queue_delay_microseconds=_whole(snapshot, "max_queue_delay_microseconds", 0),
         preferred_batch_sizes=_sizes(snapshot, size),
-        queue_timeout_microseconds=_whole(
-            {"queue_timeout_microseconds": 0, **snapshot}, "queue_timeout_microseconds", 0
-        ),
+        queue_timeout_microseconds=_whole(snapshot, "queue_timeout_microseconds", 0),
+        preserve_ordering=snapshot["preserve_ordering"] is True,
+        timeout_action="delay" if snapshot["timeout_action"] == "delay" else "reject",
+        allow_timeout_override=snapshot["allow_timeout_override"] is True,
+        priority_classes=classes,
+        default_priority_level=priority_classes.default_level(snapshot["default_priority_class"]),
     )
 
 

@@ -16,12 +16,13 @@ from tritonclient.grpc.model_config_pb2 import (
     ModelInput,
     ModelInstanceGroup,
     ModelOutput,
+    ModelQueuePolicy,
 )
 
 from apps.core.exceptions import Finding, InvalidInput
 from apps.serving.domain import model_rules
 
-__all__ = ["DataType", "ModelConfig", "ModelInput", "ModelInstanceGroup", "ModelOutput"]
+__all__ = ["DataType", "ModelConfig", "ModelInput", "ModelInstanceGroup", "ModelOutput", "ModelQueuePolicy"]
 
 FILE_NAME = "config.pbtxt"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")

@@ -18,6 +18,7 @@ from typing import Literal
 from apps.core.exceptions import InvalidInput
 from apps.serving.domain import pbtxt
 from apps.serving.domain.batching import STATIC_DELAY_MICROSECONDS, BatchingFacts
+from apps.serving.domain.priority_reach import LEVELS
 
 Device = Literal["cpu", "gpu"]
 Value = str | int | float | bool | tuple[str, ...] | None
@@ -133,10 +134,31 @@ def _form_batches(config: pbtxt.ModelConfig, batching: BatchingFacts) -> None:
     else:
         triton.preferred_batch_size.extend(batching.preferred_batch_sizes)
         triton.max_queue_delay_microseconds = batching.queue_delay_microseconds
+    triton.preserve_ordering = batching.preserve_ordering
+    _queue_policy(
+        triton.default_queue_policy, batching, batching.max_queue_size, batching.queue_timeout_microseconds
+    )
+    if not batching.priority_classes:
+        return
+    triton.priority_levels = len(LEVELS)
+    triton.default_priority_level = batching.default_priority_level
+    for item in batching.priority_classes:
+        size, timeout = item.max_queue_size, item.queue_timeout_microseconds
+        _queue_policy(
+            triton.priority_queue_policy[item.level],
+            batching,
+            batching.max_queue_size if size is None else size,
+            batching.queue_timeout_microseconds if timeout is None else timeout,
+        )
+
+
+def _queue_policy(policy: pbtxt.ModelQueuePolicy, batching: BatchingFacts, size: int, timeout: int) -> None:
     # The batch that is being formed waits in the same queue as those behind it.
-    triton.default_queue_policy.max_queue_size = batching.slots + batching.max_queue_size
-    triton.default_queue_policy.default_timeout_microseconds = batching.queue_timeout_microseconds
-    triton.default_queue_policy.allow_timeout_override = batching.queue_timeout_microseconds > 0
+    policy.max_queue_size = batching.slots + size
+    policy.default_timeout_microseconds = timeout
+    policy.allow_timeout_override = timeout > 0 and batching.allow_timeout_override
+    if timeout and batching.timeout_action == "delay" and not batching.preserve_ordering:
+        policy.timeout_action = pbtxt.ModelQueuePolicy.DELAY
 
 
 def _data_type(tensor: Tensor) -> int:
