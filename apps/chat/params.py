@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -29,6 +29,8 @@ class SamplingParams(BaseModel):
     repetition_penalty: float | None = Field(default=None, gt=0, le=10, allow_inf_nan=False)
     stop_words: Words = Field(default_factory=list)
     bad_words: Words = Field(default_factory=list)
+    # No sampling, but it travels with it: the class in which the request waits.
+    priority: Literal["high", "normal", "low"] | None = None
 
     def given(self) -> dict[str, Any]:
         """What was set, for the row and the page: nulls and empty lists left out."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from apps.chat import selectors
 from apps.chat.models import Turn
+from apps.serving.domain.priority_reach import LEVELS
 from apps.streaming import prompts
 from apps.streaming.selectors import as_source_endpoint, pick_instance
 from apps.streaming.token_source import GenerationRequest, SamplingParams, TokenSource
@@ -28,7 +29,8 @@ def prepare(turn: Turn) -> Answering:
     Raises InflightError where nothing serves or the checkpoint's template refuses the conversation.
     """
     deployment = turn.conversation.deployment
-    request = GenerationRequest(prompt_of(turn), sampling_params(turn), request_id=turn.uid)
+    level = LEVELS.get(turn.params.get("priority", ""))
+    request = GenerationRequest(prompt_of(turn), sampling_params(turn), turn.uid, level)
     chosen = pick_instance(deployment)
     source = TritonGrpcSource(as_source_endpoint(chosen))
     return Answering(source, request, chosen.uid, chosen.revision)
@@ -43,6 +45,7 @@ def prompt_of(turn: Turn) -> str:
 def sampling_params(turn: Turn) -> SamplingParams:
     """The turn's parameters in the names of apps.streaming."""
     given = dict(turn.params)
+    given.pop("priority", None)
     stop = tuple(given.pop("stop_words", ()))
     bad_words = tuple(given.pop("bad_words", ()))
     return SamplingParams(stop=stop, bad_words=bad_words, **given)

@@ -355,7 +355,8 @@ class Generation(Call):
         else:
             prompt = self.request.text
         sampling = self.request.sampling(self._wanted(key, route), self.request.wanted_logprobs)
-        return GenerationRequest(prompt, sampling, self.exchange.request_id)
+        # Levels count from 1, as Triton's do.
+        return GenerationRequest(prompt, sampling, self.exchange.request_id, key.priority + 1)
 
     def _wanted(self, key: KeyFacts, route: Route) -> int | None:
         """Tokens that the answer may have: asked for, or the limit where nothing was and the default is above it."""

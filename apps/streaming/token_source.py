@@ -53,11 +53,16 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A prompt as the engine shall read it (the chat template is rendered already), and how to go on from it."""
+    """A prompt as the engine shall read it (the chat template is rendered already), and how to go on from it.
+
+    `priority` is the class in which it waits where an engine or Triton has a queue by class: 1 (urgent), 2, 3 (low);
+    None leaves it to the server.
+    """
 
     prompt: str
     params: SamplingParams = SamplingParams()
     request_id: str = ""
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

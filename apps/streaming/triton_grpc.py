@@ -24,6 +24,7 @@ from apps.streaming.triton_messages import (
     MessageReader,
     ModelInterface,
     UnsupportedParameter,
+    priority,
     tensors,
     unsupported,
 )
@@ -125,6 +126,11 @@ class TritonGrpcSource:
     def _message(self, request: GenerationRequest, interface: ModelInterface) -> Any:
         message = service_pb2.ModelInferRequest(model_name=self._endpoint.model_name, id=request.request_id)
         message.parameters["triton_enable_empty_final_response"].bool_param = True
+        if request.priority is not None:
+            # Read by Triton's queue, where a model has one with levels; ensembles and other models drop it.
+            message.parameters["priority"].uint64_param = request.priority
+        for name, level in priority(request, interface).items():
+            message.parameters[name].int64_param = level
         for name, value in tensors(request, interface).items():
             values = value if isinstance(value, list) else [value]
             message.inputs.add(name=name, datatype=interface.inputs[name], shape=[1, len(values)])

@@ -23,6 +23,7 @@ from apps.streaming.triton_messages import (
     MessageReader,
     ModelInterface,
     UnsupportedParameter,
+    priority,
     tensors,
     unsupported,
 )
@@ -147,7 +148,7 @@ class _Refused(Exception):
 
 
 def _body(request: GenerationRequest, interface: ModelInterface) -> dict[str, Any]:
-    body = tensors(request, interface)
+    body = tensors(request, interface) | priority(request, interface)
     return body | {"id": request.request_id} if request.request_id else body
 
 

@@ -49,6 +49,8 @@ NEUTRAL: dict[str, Any] = {
 }
 # Only the model of this project takes these values as "nothing"; others are spared them.
 OURS_ALONE = ("end_id", "num_log_probs")
+# The request parameter of the llama.cpp model (docs/llamacpp-model.md).
+PRIORITY_PARAMETER = "priority_level"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,16 @@ def tensors(request: GenerationRequest, interface: ModelInterface) -> dict[str, 
         elif name not in OURS_ALONE or interface.is_ours:
             found[declared] = value
     return found
+
+
+def priority(request: GenerationRequest, interface: ModelInterface) -> dict[str, int]:
+    """Request parameters (no tensors) that carry the class to the model's own queue; empty where none is asked for.
+
+    Only the model of this project reads one; Triton's queue takes `priority`, which gRPC alone carries.
+    """
+    if request.priority is None or not interface.is_ours:
+        return {}
+    return {PRIORITY_PARAMETER: request.priority}
 
 
 class UnsupportedParameter(ValueError):

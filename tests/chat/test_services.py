@@ -80,6 +80,7 @@ def test_what_is_done_leaves_a_trace(olga: User, deployment: Deployment) -> None
         ({"stop_words": "END"}, "stop_words"),
         ({"bad_words": ["x"] * 17}, "bad_words"),
         ({"beam_width": 2}, "beam_width"),
+        ({"priority": "urgent"}, "priority"),
     ],
 )
 def test_parameters_out_of_range_are_named(given: dict[str, Any], field: str) -> None:
@@ -102,6 +103,7 @@ def test_parameters_reach_the_engine_under_its_names(olga: User, conversation: C
     assert sources.sampling_params(turn) == SamplingParams(
         max_tokens=9, temperature=0.5, seed=4, stop=("END",), bad_words=("no",)
     )
+    assert sources.sampling_params(Turn(params={"priority": "high"})) == SamplingParams()
     # The conversation goes on with them; without any the engine is greedy.
     Turn.objects.update(state=states.DONE)
     assert services.ask(olga, conversation, "y").params == given

@@ -16,6 +16,7 @@ from apps.streaming.triton_messages import (
     MessageReader,
     ModelInterface,
     UnsupportedParameter,
+    priority,
     read_logprobs,
     tensors,
 )
@@ -129,6 +130,13 @@ def test_every_declared_input_is_sent_with_a_value() -> None:
     assert set(OUR_INPUTS) - set(found) == {"max_tokens"}
     assert found["stop_words"] == [""]
     assert (found["top_k"], found["stream"], found["end_id"]) == (1, True, -1)
+
+
+def test_the_class_goes_as_a_parameter_and_to_our_model_alone() -> None:
+    urgent = GenerationRequest("Hi", priority=1)
+    assert priority(urgent, OURS) == {"priority_level": 1}
+    assert priority(urgent, ENSEMBLE) == {}
+    assert priority(GenerationRequest("Hi"), OURS) == {}
 
 
 def test_an_ensemble_gets_its_own_names_and_nothing_it_does_not_know() -> None:

@@ -182,11 +182,14 @@ async def test_grpc_asks_for_the_empty_final_response_and_sends_tensors() -> Non
     upstream = Upstream([delta("a"), {"outputs": {}, "final": True}])
     async with Way("grpc").to(upstream) as source:
         params = SamplingParams(max_tokens=7, stop=("x", "é"), temperature=0.5, seed=2**63)
-        events = await everything(source, GenerationRequest("Hé", params, "request-1"))
+        events = await everything(source, GenerationRequest("Hé", params, "request-1", 1))
     assert end_of(events).completion_tokens == 1
     (asked,) = upstream.asked
     assert asked["id"] == "request-1"
     assert asked["parameters"]["triton_enable_empty_final_response"].bool_param
+    # Triton's own name for its queue, ours for the engine's.
+    assert asked["parameters"]["priority"].uint64_param == 1
+    assert asked["parameters"]["priority_level"].int64_param == 1
     assert asked["text_input"] == ("BYTES", [1, 1], b"\x03\x00\x00\x00H\xc3\xa9")
     assert asked["max_tokens"] == ("INT32", [1, 1], struct.pack("<i", 7))
     assert asked["seed"] == ("UINT64", [1, 1], struct.pack("<Q", 2**63))

@@ -102,8 +102,16 @@ def test_what_cannot_be_done_is_refused_by_name(field: str, value: Any) -> None:
 
 def test_inputs_of_the_ensemble_that_come_as_parameters_are_refused_not_ignored() -> None:
     with pytest.raises(InvalidRequest, match="lora_task_id"):
-        read_request(inputs(), ["priority", "lora_task_id"])
-    assert read_request(inputs(), ["priority"]).text_input == "Hello"
+        read_request(inputs(), {"priority": 1, "lora_task_id": 4})
+    assert read_request(inputs(), {"priority": 1}).text_input == "Hello"
+
+
+@pytest.mark.parametrize("value", [0, 4, True, "1", 1.0])
+def test_a_class_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidRequest, match="priority_level"):
+        read_request(inputs(), {"priority_level": value})
+    assert read_request(inputs()).priority == 2
+    assert read_request(inputs(), {"priority_level": 1}).priority == 1
 
 
 def test_a_missing_prompt_is_named() -> None:

@@ -77,12 +77,12 @@ class Answer:
         return sum(delta.tokens or 0 for delta in self.deltas)
 
 
-async def ask(source: TokenSource, prompt: str, **params: Any) -> Answer:
+async def ask(source: TokenSource, prompt: str, priority: int | None = None, **params: Any) -> Answer:
     params.setdefault("max_tokens", 24)
     answer = Answer()
     async with asyncio.timeout(SECONDS):
         async with contextlib.aclosing(
-            source.stream(GenerationRequest(prompt, SamplingParams(**params)))
+            source.stream(GenerationRequest(prompt, SamplingParams(**params), priority=priority))
         ) as events:
             async for event in events:
                 if isinstance(event, TokenDelta):
@@ -390,3 +390,25 @@ def test_a_damaged_engine_is_refused_with_a_sentence(tmp_path: Path, damage: str
     with pytest.raises(ServerProblem, match=wanted):  # noqa: SIM117 - the inner block must not be entered
         with serve(find_installation(find_values().values), engine, facts()):
             pytest.fail("a damaged engine was loaded")
+
+
+async def test_a_request_of_a_higher_class_overtakes_those_that_wait(server: RunningServer) -> None:
+    """Over both protocols: those of the low class come by gRPC, those that overtake them by HTTP."""
+    grpc, http = TritonGrpcSource(endpoint(server)), TritonHttpSource(endpoint(server))
+    question = chat("Count from one to fifty in words.")
+
+    async def some(source: TokenSource, priority: int, tokens: int = 2) -> list[float]:
+        asked = (ask(source, question, priority, max_tokens=tokens, min_tokens=tokens) for _ in range(SLOTS))
+        return [answer.deltas[0].at for answer in await asyncio.gather(*asked)]
+
+    try:
+        busy = asyncio.create_task(some(grpc, 2, 60))
+        await until(lambda: sample(server.metrics(), "inflight_slots_busy") == SLOTS)
+        low = asyncio.create_task(some(grpc, 3))
+        await until(lambda: sample(server.metrics(), "inflight_requests_waiting") == SLOTS)
+        high = asyncio.create_task(some(http, 1))
+        await busy
+        assert max(await high) < min(await low)
+    finally:
+        await grpc.close()
+        await http.close()

@@ -20,7 +20,7 @@ from apps.dashboard.charts import deployment as deployment_charts
 from apps.dashboard.charts import ranges
 from apps.dashboard.pages import page
 from apps.engines import selectors as engine_selectors
-from apps.serving import preview, revisions, selectors
+from apps.serving import preview, reach, revisions, selectors
 from apps.serving.models import Deployment, Instance, Revision
 from apps.serving.serialize import instance_dict
 
@@ -152,6 +152,7 @@ def configuration(request: HttpRequest, name: str) -> HttpResponse:
     files = preview.rendered_files(row)
     context = {
         **tab_context(row, "configuration"),
+        "reach": reach.of(row),
         "files": files.items(),
         "revisions": history,
         "chosen": chosen,

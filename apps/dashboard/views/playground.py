@@ -20,6 +20,7 @@ from apps.dashboard import lists, pages, samples
 from apps.dashboard.access import person
 from apps.dashboard.charts import cards, panels
 from apps.dashboard.pages import action, page
+from apps.serving import reach
 from apps.serving.models import Deployment
 from apps.serving.selectors import deployment as deployment_named
 from apps.serving.selectors import deployments
@@ -80,6 +81,7 @@ def conversation(request: HttpRequest, pk: int) -> HttpResponse:
         "serves": target.state in (READY, DEGRADED),
         "mine": row.owner_id == person(request).pk,
         "params": _params(row),
+        "reach": reach.of(target),
         "stop_words": "\n".join(row.params.get("stop_words", [])),
         "chart": cards.conversation_card(
             panels.playground_panels(samples.on_gpu(target)),

@@ -39,6 +39,7 @@ from apps.streaming.triton_messages import (
     MessageReader,
     ModelInterface,
     UnsupportedParameter,
+    priority,
     tensors,
     unsupported,
 )
@@ -95,7 +96,7 @@ class TritonUpstreams:
         interface = await self.interface(upstream)
         try:
             asked, rules = _fitted(request, interface)
-            body = tensors(asked, interface)
+            body = tensors(asked, interface) | priority(asked, interface)
         except UnsupportedParameter as error:
             raise StreamFailed(unsupported(error)) from error
         if guide:
@@ -311,4 +312,4 @@ def _fitted(
     others = (params.top_k, params.top_p, params.seed)
     if params.temperature == 1.0 and others == (None, None, None) and "temperature" not in interface.inputs:
         params = dataclasses.replace(params, temperature=None)
-    return GenerationRequest(request.prompt, params, request.request_id), rules
+    return dataclasses.replace(request, params=params), rules

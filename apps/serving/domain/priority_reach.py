@@ -58,7 +58,10 @@ def of_config(config: ModelConfig) -> Reach:
             f"The {config.backend} backend takes requests out of Triton's queue at once and does not read their class.",
             "Send requests through the gateway; its queue orders them by class.",
         )
-    if config.WhichOneof("scheduling_choice") == "dynamic_batching" and config.dynamic_batching.priority_levels:
+    if (
+        config.WhichOneof("scheduling_choice") == "dynamic_batching"
+        and config.dynamic_batching.priority_levels
+    ):
         return TRITON
     return Reach(
         "gateway",

@@ -53,6 +53,9 @@ function params() {
   for (const input of root.querySelectorAll("[data-param]")) {
     if (input.value.trim() !== "") found[input.dataset.param] = Number(input.value);
   }
+  for (const choice of root.querySelectorAll("[data-param-choice]")) {
+    if (choice.value) found[choice.dataset.paramChoice] = choice.value;
+  }
   for (const area of root.querySelectorAll("[data-param-words]")) {
     const words = area.value.split("\n").filter((word) => word !== "");
     if (words.length) found[area.dataset.paramWords] = words;

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from apps.chat.params import validate
 from apps.core import ids
 from apps.core.exceptions import InflightError, InvalidInput
+from apps.serving.domain.priority_reach import LEVELS
 from apps.serving.selectors import deployment as find_deployment
 from apps.streaming import answers, prompts
 from apps.streaming.answers import Answer
@@ -43,6 +44,9 @@ class Command(BaseCommand):
         parser.add_argument("--seed", type=int, help="makes a random answer repeatable")
         parser.add_argument(
             "--stop", action="append", default=[], help="end before this text; may be repeated"
+        )
+        parser.add_argument(
+            "--priority", choices=sorted(LEVELS), help="class in which the request waits; default: normal"
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
@@ -98,7 +102,8 @@ def prepare(options: dict[str, Any]) -> tuple[Endpoint, GenerationRequest]:
     messages = prompts.conversation(question, system=options["system"])
     prompt = prompts.render(prompts.serving_checkpoint(row), messages)
     params = SamplingParams(stop=tuple(checked.stop_words), **given)
-    return endpoint, GenerationRequest(prompt.text, params, ids.short_id(12))
+    level = LEVELS.get(options["priority"] or "")
+    return endpoint, GenerationRequest(prompt.text, params, ids.short_id(12), level)
 
 
 def figures(found: Answer) -> str:

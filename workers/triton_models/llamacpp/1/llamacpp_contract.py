@@ -96,6 +96,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
 )
 
+# A request parameter (no tensor): the class of a request, 1 the most urgent. Triton's own request parameter
+# `priority` does not reach a python model, and HTTP's generate does not read it.
+PRIORITY_PARAMETER = "priority_level"
+PRIORITY_LEVELS = 3
+DEFAULT_PRIORITY = 2
+
 # Inputs of the TensorRT-LLM ensemble that this engine has nothing for. Triton refuses them as tensors because
 # they are not declared; over HTTP's generate they would arrive as request parameters, which are refused here.
 UNSUPPORTED_INPUTS: frozenset[str] = frozenset(

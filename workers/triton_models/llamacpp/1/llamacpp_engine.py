@@ -92,7 +92,7 @@ class Engine:
             if self._stopping:
                 raise ShuttingDown
             places = max(self._settings.max_running - len(self._running), 0)
-            self._waiting.put(job.number, job, places)
+            self._waiting.put(job.number, job, places, request.priority)
             self._measures.waiting = len(self._waiting)
             self._wake.notify()
         return job

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llamacpp_contract import INPUTS, UNSUPPORTED_INPUTS, Tensor
+from llamacpp_contract import (
+    DEFAULT_PRIORITY,
+    INPUTS,
+    PRIORITY_LEVELS,
+    PRIORITY_PARAMETER,
+    UNSUPPORTED_INPUTS,
+    Tensor,
+)
 from llamacpp_errors import InvalidRequest
 
 # A prompt of more bytes is refused unread: no context that fits on a machine holds it.
@@ -44,7 +51,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What one caller asks for. `end_id` None means the model's own end tokens only."""
+    """What one caller asks for. `end_id` None means the model's own end tokens only.
+
+    `priority` is the class in which it waits, 1 the most urgent.
+    """
 
     text_input: str
     max_tokens: int
@@ -57,14 +67,16 @@ class GenerationRequest:
     end_id: int | None = None
     return_log_probs: bool = False
     num_log_probs: int = 0
+    priority: int = DEFAULT_PRIORITY
 
 
-def read_request(inputs: Mapping[str, Any], parameters: Iterable[str] = ()) -> GenerationRequest:
-    """Read {input name: numpy array}; `parameters` are the names of the request's parameters.
+def read_request(inputs: Mapping[str, Any], parameters: Mapping[str, Any] | None = None) -> GenerationRequest:
+    """Read {input name: numpy array}; `parameters` are the request's parameters by name.
 
     Raises InvalidRequest naming the field, also for an input of the ensemble that this engine has nothing for:
     nothing that would change the answer is ignored.
     """
+    parameters = parameters or {}
     for name in parameters:
         if name in UNSUPPORTED_INPUTS:
             raise InvalidRequest(name, "this engine cannot do that; leave it out.")
@@ -100,7 +112,16 @@ def read_request(inputs: Mapping[str, Any], parameters: Iterable[str] = ()) -> G
         end_id=None if end_id < 0 else end_id,
         return_log_probs=return_log_probs,
         num_log_probs=num_log_probs,
+        priority=_priority(parameters.get(PRIORITY_PARAMETER, DEFAULT_PRIORITY)),
     )
+
+
+def _priority(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= PRIORITY_LEVELS:
+        raise InvalidRequest(
+            PRIORITY_PARAMETER, f"{value!r} is no class; 1 (urgent) to {PRIORITY_LEVELS} are possible."
+        )
+    return value
 
 
 def _values(name: str, array: Any) -> list[Any]:
