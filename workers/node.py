@@ -21,9 +21,12 @@ from apps.core import clock
 from apps.fleet import services as fleet
 from apps.fleet.policy import BEAT_EVERY_SECONDS, ROW_EVERY_SECONDS
 from workers.stopping import announce_stop
+from workers.toolchains import Prober
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
+# Between two looks whether somebody asked for a probe of the toolchains.
+PROBE_LOOK_SECONDS = 3.0
 RECONCILE, SWEEP = "workers.reconcile", "workers.sweep"
 
 
@@ -110,6 +113,7 @@ def begin(sender: Any = None, **kwargs: Any) -> None:
     heart = Heart(settings.INFLIGHT_NODE_ID)
     Loop("heartbeat", BEAT_EVERY_SECONDS, heart.beat, _stop).start()
     Loop("reconcile tick", TICK_SECONDS, tick, _stop).start()
+    Loop("toolchain probe", PROBE_LOOK_SECONDS, Prober().look, _stop).start()
 
 
 @worker_shutting_down.connect

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from apps.core import clock
+from apps.fleet.containers import ask
 from apps.fleet.processes import MARK, ProcessIdentity, end_tree, identify
-from workers.builders.base import Step
+from workers.builders.base import Milestones, Step
 from workers.pumps import LogFile, Pump, event_reader
+from workers.usage import Meter, Usage
 from workers.watch import Watch
 
 GATE = Path(__file__).with_name("gate.py")
@@ -29,7 +31,10 @@ PUMP_SECONDS = 2.0
 # Builds give way to what serves on the same processor.
 NICENESS = 5
 
-Ending = Literal["exited", "cancelled", "lost", "stopped", "deadline", "not_started"]
+# A container program that hangs must not hold up a cancel.
+CONTAINER_SECONDS = 3.0
+
+Ending = Literal["exited", "cancelled", "lost", "stopped", "deadline", "disk_low", "not_started"]
 
 
 @dataclass(slots=True)
@@ -47,14 +52,21 @@ class StepResult:
     survivors: list[int] = field(default_factory=list)
     # (done, total) as the step last said; written by a pump, read by the waiting loop.
     progress: tuple[float, float] | None = None
+    # What the log last said that it does.
+    doing: str = ""
+    usage: Usage = field(default_factory=Usage)
+
+
+def _nothing(text: str) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Supervisor:
     """Runs the steps of one attempt. `record` writes a child's identity on the row and says whether it still may run.
 
-    `mark` is in the environment of everything that a step starts. `progress` gets (done, total) of the step, from the
-    calling thread.
+    `mark` is in the environment of everything that a step starts. `progress` gets (done, total) of the step, `doing`
+    what its log says that it does now, both from the calling thread.
     """
 
     mark: str
@@ -62,13 +74,14 @@ class Supervisor:
     watch: Watch
     record: Callable[[ProcessIdentity], bool]
     progress: Callable[[float, float], None]
+    doing: Callable[[str], None] = _nothing
 
     def run(self, step: Step) -> StepResult:
         """Run one step to its end. Call it from the thread that lives as long as the step: its death ends the step.
 
         Raises OSError where no process or pipe can be made.
         """
-        self.log.say(f"{step.title}: {' '.join(step.argv)}")
+        self.log.say(f"{step.title}: {' '.join(step.words)}")
         result = StepResult("exited")
         child, gate, events, pumps = self._start(step, result)
         identity = identify(child.pid)
@@ -78,11 +91,11 @@ class Supervisor:
             elif identity is not None:
                 self._open(gate, step, events)
                 gate = -1
-                self._wait(child, step, result)
+                self._wait(child, step, result, Meter(self.mark, identity, step.cwd))
         finally:
             if gate >= 0:
                 os.close(gate)
-            self._end(child, identity, result, pumps)
+            self._end(child, identity, step, result, pumps)
         result.exit_code = child.returncode
         self.log.say(f"{step.title}: {_ending_text(result)}")
         return result
@@ -111,7 +124,7 @@ class Supervisor:
             for descriptor in (gate_read, out_write, events_write):
                 os.close(descriptor)
         pumps = [
-            Pump(out_read, f"log of {step.name}", self.log.write),
+            Pump(out_read, f"log of {step.name}", self._line_taker(step, result)),
             Pump(
                 events_read, f"events of {step.name}", event_reader(lambda event: self._take(event, result))
             ),
@@ -126,9 +139,24 @@ class Supervisor:
         with os.fdopen(gate, "wb") as pipe:
             pipe.write(json.dumps(command).encode())
 
-    def _wait(self, child: subprocess.Popen[bytes], step: Step, result: StepResult) -> None:
+    def _line_taker(self, step: Step, result: StepResult) -> Callable[[bytes], None]:
+        """What takes the step's lines: the log, and what reads progress out of them."""
+        if step.reads_log is None:
+            return self.log.write
+        milestones: Milestones = step.reads_log()
+
+        def take(line: bytes) -> None:
+            self.log.write(line)
+            seen = milestones.read(line.decode("utf-8", "replace").rstrip())
+            if seen is not None:
+                result.progress, result.doing = (seen.share, 1.0), seen.doing
+
+        return take
+
+    def _wait(self, child: subprocess.Popen[bytes], step: Step, result: StepResult, meter: Meter) -> None:
         """Until the step ends, or must end."""
         deadline = clock.monotonic() + step.deadline_seconds
+        result.usage, told = meter.usage, ""
         threading.Thread(target=_wake_at_exit, args=(child.pid, self.watch.woken), daemon=True).start()
         while child.poll() is None:
             order = self.watch.order()
@@ -138,8 +166,14 @@ class Supervisor:
             if clock.monotonic() > deadline:
                 result.ending = "deadline"
                 return
+            if not meter.look():
+                result.ending = "disk_low"
+                return
             if result.progress is not None:
                 self.progress(*result.progress)
+            if result.doing != told:
+                told = result.doing
+                self.doing(told)
             if self.watch.woken.wait(TICK_SECONDS):
                 self.watch.woken.clear()
 
@@ -147,11 +181,15 @@ class Supervisor:
         self,
         child: subprocess.Popen[bytes],
         identity: ProcessIdentity | None,
+        step: Step,
         result: StepResult,
         pumps: list[Pump],
     ) -> None:
         """Leave nothing behind: neither the step nor what it started, also where it ended by itself."""
         ended_itself = child.poll() is not None or result.ending == "not_started"
+        if step.end and not ended_itself:
+            # Its processes are children of the container's own parent: only that program ends them for certain.
+            ask(list(step.end), CONTAINER_SECONDS)
         result.survivors = end_tree(self.mark, identity, 0.0 if ended_itself else GRACE_SECONDS)
         if not result.survivors:
             child.wait()
@@ -185,6 +223,7 @@ def _ending_text(result: StepResult) -> str:
             "lost": "ended because the lease could not be renewed",
             "stopped": "ended because this worker stops",
             "deadline": "ended because it ran longer than its deadline",
+            "disk_low": "ended because the disk was about to be full",
             "not_started": "not started: another worker owns the build",
         }[result.ending]
     if result.exit_code is not None and result.exit_code < 0:

@@ -17,7 +17,7 @@ from apps.accounts.roles import Action
 from apps.accounts.service_admin import StatusAdmin
 from apps.core.admin import ReadOnlyAdmin
 from apps.fleet import services
-from apps.fleet.models import Gpu, GpuLease, Node
+from apps.fleet.models import Gpu, GpuLease, Node, Toolchain
 
 
 def _cordon(user: User, row: Node) -> str:
@@ -28,6 +28,11 @@ def _cordon(user: User, row: Node) -> str:
 def _uncordon(user: User, row: Node) -> str:
     services.set_cordoned(user, row, False)
     return _t("%(name)s gets new work again.") % {"name": str(row)}
+
+
+def _probe(user: User, row: Node) -> str:
+    services.probe_toolchains(user, row)
+    return _t("%(name)s looks at its toolchains.") % {"name": str(row)}
 
 
 class GpuInline(TabularInline):
@@ -74,6 +79,7 @@ class NodeAdmin(StatusAdmin, ReadOnlyAdmin):
         ObjectAction(
             "uncordon", _("Uncordon"), Action.OPERATE, _uncordon, available=lambda row: row.cordoned
         ),
+        ObjectAction("probe", _("Probe toolchains"), Action.OPERATE, _probe),
     )
 
     def page_url(self, row: Node) -> str:
@@ -94,6 +100,16 @@ class GpuAdmin(ReadOnlyAdmin):
     def memory(self, row: Gpu) -> str | None:
         """Bytes for people."""
         return filesizeformat(row.memory_bytes) if row.memory_bytes is not None else None
+
+
+@admin.register(Toolchain)
+class ToolchainAdmin(ReadOnlyAdmin):
+    """What nodes build with, as probed."""
+
+    list_display = ["name", "node", "how", "release", "recipes", "problem", "probed_at"]
+    list_filter = ["how", "node"]
+    list_select_related = ["node"]
+    search_fields = ["name", "location", "node__hostname"]
 
 
 @admin.register(GpuLease)

@@ -43,6 +43,22 @@ class Gpu(Schema):
     leases: list[Lease]
 
 
+class Toolchain(Schema):
+    """A TensorRT-LLM installation of a node, as it was last probed. `sms` are compute capabilities times ten."""
+
+    name: str
+    kind: str = Field(description="native, docker or podman")
+    location: str = Field(description="Path of its Python, or the image by digest.")
+    examples: str
+    versions: dict[str, str]
+    recipes: list[str] = Field(description="engine, checkpoint: what it can do.")
+    gpus: list[dict[str, Any]]
+    sms: list[int]
+    problem: str | None
+    remedy: str | None
+    probed_at: datetime | None
+
+
 class Node(StatusFields):
     """A host with workers. Ages are seconds; null where Redis is gone or knows of no beat."""
 
@@ -56,6 +72,9 @@ class Node(StatusFields):
     beat_age_seconds: float | None
     echo_age_seconds: float | None
     gpus: list[Gpu]
+    toolchains: list[Toolchain]
+    toolchains_problem: str | None
+    toolchains_probed_at: datetime | None
 
 
 @router.get("/nodes", response={200: Page[Node], **REFUSALS}, operation_id="list_nodes")
@@ -84,6 +103,13 @@ def uncordon_node(request: HttpRequest, node_id: str) -> dict[str, Any]:
     """Let new work come to a node again."""
     require(actor_of(request), Action.OPERATE)
     return serialize.node_dict(services.set_cordoned(actor_of(request), selectors.node(node_id), False))
+
+
+@router.post("/nodes/{node_id}/probe", response={200: Node, **REFUSALS}, operation_id="probe_node")
+def probe_node(request: HttpRequest, node_id: str) -> dict[str, Any]:
+    """Ask the node to look at its toolchains again; `toolchains_probed_at` moves when it has."""
+    node = services.probe_toolchains(actor_of(request), selectors.node(node_id))
+    return serialize.node_dict(node)
 
 
 class Price(Schema):

@@ -23,6 +23,10 @@ class Node(StatusModel):
     protocol_version = models.PositiveIntegerField(_("protocol version"), default=1)
     cordoned = models.BooleanField(_("cordoned"), default=False)
     last_seen = models.DateTimeField(_("last seen"), null=True, blank=True)
+    # Set by whoever wants its toolchains probed; the node's control worker looks and answers by `probed_at`.
+    probe_asked_at = models.DateTimeField(_("probe asked for"), null=True, blank=True)
+    probed_at = models.DateTimeField(_("toolchains probed"), null=True, blank=True)
+    toolchains_problem = models.TextField(_("problem with its toolchains"), blank=True)
 
     class Meta:
         ordering = ["node_id"]
@@ -62,6 +66,57 @@ class Gpu(models.Model):
 
     def __str__(self) -> str:
         return f"{self.node} {self.device}{self.index}"
+
+
+class Toolchain(models.Model):
+    """One TensorRT-LLM installation of a node: a native Python, or an image by digest. What it has was probed.
+
+    `location` is the Python's path or the image; `program` the container program's path, empty for a native one.
+    `recipes` are those that it can do, `gpus` what its nvidia-smi lists ({index, name, uuid, sm, memory_bytes}).
+    `problem` says why it can do less than one might expect, with `remedy`.
+    """
+
+    kind = "toolchain"
+
+    class Kind(models.TextChoices):
+        """How its programs are started."""
+
+        NATIVE = "native", _("native")
+        DOCKER = "docker", "docker"
+        PODMAN = "podman", "podman"
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="toolchains")
+    name = models.CharField(_("name"), max_length=63)
+    how = models.CharField(_("kind"), max_length=10, choices=Kind.choices)
+    location = models.CharField(_("path or image"), max_length=1000)
+    program = models.CharField(_("container program"), max_length=1000, blank=True)
+    examples = models.CharField(_("example scripts"), max_length=1000)
+    shared_memory_bytes = models.BigIntegerField(_("shared memory (bytes)"))
+    versions = models.JSONField(_("versions"), default=dict)
+    recipes = models.JSONField(_("recipes"), default=list)
+    gpus = models.JSONField(_("GPUs that it sees"), default=list)
+    problem = models.TextField(_("problem"), blank=True)
+    remedy = models.TextField(_("remedy"), blank=True)
+    log_path = models.CharField(_("log of the probe"), max_length=1000, blank=True)
+    probed_at = models.DateTimeField(_("probed"), null=True, blank=True)
+
+    class Meta:
+        ordering = ["node", "name"]
+        constraints = [models.UniqueConstraint(fields=["node", "name"], name="one_toolchain_per_name")]
+        verbose_name = _("toolchain")
+
+    def __str__(self) -> str:
+        return f"{self.node} {self.name}"
+
+    @property
+    def sms(self) -> list[int]:
+        """Compute capabilities (times ten) of the GPUs that it sees, each once."""
+        return sorted({int(gpu["sm"]) for gpu in self.gpus if gpu.get("sm")})
+
+    @property
+    def release(self) -> str:
+        """TensorRT-LLM's version, empty where it cannot be imported."""
+        return str(self.versions.get("tensorrt_llm", ""))
 
 
 class GpuLease(models.Model):

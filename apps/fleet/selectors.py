@@ -13,8 +13,8 @@ from apps.fleet.models import Gpu, GpuLease, Node
 
 
 def nodes() -> QuerySet[Node]:
-    """All nodes with their slots."""
-    return Node.objects.prefetch_related("gpus")
+    """All nodes with their slots and toolchains."""
+    return Node.objects.prefetch_related("gpus", "toolchains")
 
 
 def node(node_id: str) -> Node:

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from apps.fleet import beats
-from apps.fleet.models import Gpu, GpuLease, Node
+from apps.fleet.models import Gpu, GpuLease, Node, Toolchain
 from apps.fleet.selectors import free_share, open_leases
 
 
@@ -46,6 +46,23 @@ def lease_dict(lease: GpuLease) -> dict[str, Any]:
     }
 
 
+def toolchain_dict(row: Toolchain) -> dict[str, Any]:
+    """One toolchain as it was last probed. `sms` are compute capabilities times ten."""
+    return {
+        "name": row.name,
+        "kind": row.how,
+        "location": row.location,
+        "examples": row.examples,
+        "versions": row.versions,
+        "recipes": row.recipes,
+        "gpus": row.gpus,
+        "sms": row.sms,
+        "problem": row.problem or None,
+        "remedy": row.remedy or None,
+        "probed_at": iso(row.probed_at),
+    }
+
+
 def node_dict(node: Node) -> dict[str, Any]:
     """One node with its slots. Ages are seconds, null where Redis is gone or knows of no beat."""
     try:
@@ -71,4 +88,7 @@ def node_dict(node: Node) -> dict[str, Any]:
         "beat_age_seconds": ages.beat,
         "echo_age_seconds": ages.echo,
         "gpus": [gpu_dict(gpu) for gpu in node.gpus.all()],
+        "toolchains": [toolchain_dict(row) for row in node.toolchains.all()],
+        "toolchains_problem": node.toolchains_problem or None,
+        "toolchains_probed_at": iso(node.probed_at),
     }

@@ -26,10 +26,13 @@ from apps.fleet.leases import (
 from apps.fleet.models import Gpu, Node
 from apps.fleet.policy import PROTOCOL_VERSION
 from apps.fleet.selectors import open_leases
+from apps.fleet.toolchains import probe_toolchains, record_toolchains
 
 __all__ = [
     "beat",
     "echo",
+    "probe_toolchains",
+    "record_toolchains",
     "register_node",
     "release_expired",
     "release_lease",

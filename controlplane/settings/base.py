@@ -20,6 +20,9 @@ INFLIGHT_WEB_URL = env.text("INFLIGHT_WEB_URL", "http://127.0.0.1:8000")
 
 # Where the serving environment lies (written by `make up` into <home>/run/environment).
 INFLIGHT_SERVING_PYTHON = env.text("INFLIGHT_SERVING_PYTHON", str(INFLIGHT_HOME / "serving/venv/bin/python"))
+# What this node builds with TensorRT-LLM: a file of toolchains, or one native Python.
+INFLIGHT_TOOLCHAINS = env.text("INFLIGHT_TOOLCHAINS", str(INFLIGHT_HOME / "toolchains.toml"))
+INFLIGHT_TRTLLM_PYTHON = env.text("INFLIGHT_TRTLLM_PYTHON")
 INFLIGHT_TRITON_BIN = env.text("INFLIGHT_TRITON_BIN")
 INFLIGHT_TRITON_BACKENDS = env.text("INFLIGHT_TRITON_BACKENDS")
 INFLIGHT_TRITON_LIBS = env.text("INFLIGHT_TRITON_LIBS")

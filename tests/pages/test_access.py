@@ -101,6 +101,7 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "fleet:cordon": ("n1",),
     "fleet:uncordon": ("n1",),
     "fleet:price": ("n1", 0),
+    "fleet:probe": ("n1",),
     "gateway:revoke_key": (1,),
     "gateway:cancel": ("r1",),
     "gateway:delete_route": ("assistant",),

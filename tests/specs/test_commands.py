@@ -101,6 +101,7 @@ def test_nodes_tokens_and_accounts() -> None:
     assert told("node cordon n1")["cordoned"] is True
     assert run("node uncordon n1") == "n1.local gets new work again.\n"
     assert "n1.local" in run("node list")
+    assert told("node probe n1")["toolchains"] == []
     user = person("viewer")
     made = told("token create viewer ci --days 2")
     found = authenticate_token(made["token"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +44,10 @@ class BuildContext:
 class Step:
     """One process of a build as data. `expected_seconds` is a rough guess, for progress and ETA over all steps.
 
-    `outputs` must be there when the step has ended with exit code 0.
+    `outputs` must be there when the step has ended with exit code 0. `end` is a command that ends the step's
+    container, `shown` the argument list as people see it (default: argv). `keep` is the folder of the outputs where
+    they may serve a later attempt, and `key` what identifies them by content. `reads_log` makes the step's progress
+    out of its lines. `memory_bytes` is what it may need of the host's, None where that is not known.
     """
 
     name: str
@@ -55,6 +58,17 @@ class Step:
     expected_seconds: float = 1.0
     deadline_seconds: float = 24 * 3600.0
     env: dict[str, str] = field(default_factory=dict)
+    end: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    keep: Path | None = None
+    key: str = ""
+    reads_log: Callable[[], Milestones] | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The argument list for people."""
+        return self.shown or self.argv
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form: name, title, argv, cwd, env, outputs."""
@@ -66,6 +80,22 @@ class Step:
             "env": dict(self.env),
             "outputs": [str(path) for path in self.outputs],
         }
+
+
+class Milestones(Protocol):
+    """Reads a step's log lines, one object for each run of it."""
+
+    def read(self, line: str) -> Seen | None:
+        """How far the step is, where this line tells."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A milestone: share of the step done (0 to 1), and what it does now, for people."""
+
+    share: float
+    doing: str
 
 
 class EngineBuilder(Protocol):

@@ -1,4 +1,4 @@
-"""Fleet: nodes with their slots, who holds them, versions; cordon and uncordon."""
+"""Fleet: nodes with their slots, who holds them, toolchains, versions; cordon and uncordon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apps.dashboard.facts import KeyValue
 from apps.dashboard.pages import action, page
 from apps.engines.models import Build
 from apps.fleet import beats, selectors, services
-from apps.fleet.models import Gpu, GpuLease, Node
+from apps.fleet.models import Gpu, GpuLease, Node, Toolchain
 from apps.realtime.redis_clients import REDIS_ERRORS
 from apps.serving.models import Instance
 
@@ -53,6 +53,8 @@ class Host:
     beat: float | None
     echo: float | None
     versions: list[KeyValue]
+    toolchains: list[Toolchain]
+    probing: bool
 
 
 @page(Action.VIEW)
@@ -79,9 +81,17 @@ def _hosts(nodes: list[Node]) -> list[Host]:
             versions=[
                 (key, str(value)) for key, value in sorted(node.versions.items()) if value not in ("", None)
             ],
+            toolchains=list(node.toolchains.all()),
+            probing=_probing(node),
         )
         for node in nodes
     ]
+
+
+def _probing(node: Node) -> bool:
+    """Whether somebody asked for a probe that the node has not answered yet."""
+    asked = node.probe_asked_at
+    return asked is not None and (node.probed_at is None or node.probed_at < asked)
 
 
 def _slot(gpu: Gpu, leases: list[Lease]) -> Slot:
@@ -128,6 +138,15 @@ def uncordon(request: HttpRequest, node_id: str) -> HttpResponse:
     """Take new work again."""
     node = services.set_cordoned(person(request), selectors.node(node_id), False)
     return pages.done(request, _("%(node)s takes work again.") % {"node": node}, to=reverse("fleet:fleet"))
+
+
+@action(Action.OPERATE)
+def probe(request: HttpRequest, node_id: str) -> HttpResponse:
+    """Look at a node's toolchains again."""
+    node = services.probe_toolchains(person(request), selectors.node(node_id))
+    return pages.done(
+        request, _("%(node)s looks at its toolchains.") % {"node": node}, to=reverse("fleet:fleet")
+    )
 
 
 @action(Action.CONFIGURE)

@@ -1,4 +1,4 @@
-"""`manage.py node cordon|uncordon|price|list`."""
+"""`manage.py node cordon|uncordon|price|probe|list`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def _cordon(actor: Actor, options: Mapping[str, Any]) -> Outcome:
 def _uncordon(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     row = services.set_cordoned(actor, selectors.node(options["node_id"]), False)
     return node_dict(row), [_("%(name)s gets new work again.") % {"name": str(row)}]
+
+
+def _probe(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    row = services.probe_toolchains(actor, selectors.node(options["node_id"]))
+    return node_dict(row), [_("%(name)s was asked to look at its toolchains.") % {"name": str(row)}]
 
 
 def _price(actor: Actor, options: Mapping[str, Any]) -> Outcome:
@@ -52,10 +57,11 @@ def _list(actor: Actor, options: Mapping[str, Any]) -> Outcome:
 class Command(ObjectCommand):
     """Hosts with workers."""
 
-    help = "Cordon, uncordon, price and list nodes."
+    help = "Cordon, uncordon, price, probe and list nodes."
     verbs = (
         Verb("cordon", _l("keep new work away from a node"), _cordon, argument("node_id")),
         Verb("uncordon", _l("let new work come to a node again"), _uncordon, argument("node_id")),
         Verb("price", _l("say what a slot costs per hour"), _price, _price_arguments),
+        Verb("probe", _l("look at its toolchains again"), _probe, argument("node_id")),
         Verb("list", _l("list nodes"), _list),
     )
