@@ -19,7 +19,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -291,9 +291,11 @@ def event(url: str, name: str, trials: int) -> dict[str, Any]:
 
 
 def _options(name: str) -> dict[str, Any]:
-    common = dict.fromkeys(("temperature", "top_p", "top_k", "seed"))
-    return {"deployment": name, "prompt": "Tell a long story about a fox and a river.", "system": "",
-            "max_tokens": 160, "stop": [], "json": False, **common}  # fmt: skip
+    from apps.chat.management.commands.chat import Command
+
+    question = "Tell a long story about a fox and a river."
+    asked = [question, "--deployment", name, "--max-tokens", "160"]
+    return vars(Command().create_parser("manage.py", "chat").parse_args(asked))
 
 
 def _ask_ready(name: str) -> None:
@@ -374,17 +376,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except home.HomeProblem as problem:
         print(problem, file=sys.stderr)
         return 1
-    before, found = load.read(), {}
-    if "frames" in given.what:
-        found["frames"] = frames(url, given.seconds)
-    if "growth" in given.what:
-        found["growth"] = growth(url, given.minutes * 60, given.rate)
-    if "event" in given.what:
-        found["event"] = event(url, given.deployment, given.trials)
-    print(report(found))
-    print(
-        f"\nOther programs used {load.others(before, load.read()):.0%} of the machine (the home's own among them)."
-    )
+    measures: dict[str, Callable[[], dict[str, Any]]] = {
+        "frames": lambda: frames(url, given.seconds),
+        "growth": lambda: growth(url, given.minutes * 60, given.rate),
+        "event": lambda: event(url, given.deployment, given.trials),
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(given.what):
+        before = load.read()
+        found[name] = measures[name]()
+        # At once: what was measured outlasts a failure of what comes after it.
+        print(report({name: found[name]}))
+        busy = load.others(before, load.read())
+        print(f"\nOther programs used {busy:.0%} of the machine (the home's own among them).\n", flush=True)
     if given.json:
         given.json.write_text(json.dumps(found, indent=2), encoding="utf-8")
     return 0 if holds(found) else 1

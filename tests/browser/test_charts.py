@@ -265,7 +265,16 @@ CLOCK = """async () => {
   view.step(0.5, 0);
   const zoomed = view.range()[1] - view.range()[0];
   view.show(null);
-  return { ahead: Math.round(ahead), window: to - from, zoomed, moving: view.moving, again: view.range()[1] === to };
+  const { axisTime, tickValues } = await import("/static/js/charts/time.js");
+  const ticks = [[900, 500], [900, 90], [3600 * 24, 500], [86400 * 7, 500], [10, 500]].map(([span, width]) => {
+    const values = tickValues(from, from + span, width, 12);
+    const pixels = values.map((at) => ((at - axisTime(from)) / (span * 1000)) * width);
+    const inside = pixels.every((at) => at >= 0 && at <= width - 24);
+    return [values.length > 0 && values.length <= 6, inside, (values[1] - values[0]) / 1000 || 0];
+  });
+  return {
+    ahead: Math.round(ahead), window: to - from, zoomed, moving: view.moving, again: view.range()[1] === to, ticks,
+  };
 }"""
 
 
@@ -277,6 +286,8 @@ def test_the_axis_ends_at_the_servers_now_however_long_the_page_took(page: Page)
         "zoomed": 450,
         "moving": False,
         "again": True,
+        # Enough labels, none across an edge, at round times.
+        "ticks": [[True, True, 300], [True, True, 0], [True, True, 21600], [True, True, 172800], [True, True, 2]],
     }
 
 

@@ -8,6 +8,11 @@ from typing import Any
 from apps.dashboard.charts.panels import Line, Panel
 
 
+# Plotly would measure each label's place in every frame to hide those that stick out, which costs half of a draw and
+# is remembered for every place that a label ever had. static/js/charts/time.js keeps time's labels inside instead.
+OVERFLOW = "allow"
+
+
 def line_figure(panels: Sequence[Panel]) -> dict[str, Any]:
     """Traces and layout of line charts; several panels become rows over one shared time axis."""
     count = len(panels)
@@ -53,6 +58,7 @@ def bar_figure(unit: str) -> dict[str, Any]:
         "nticks": 4,
         "fixedrange": True,
         "ticksuffix": "",
+        "ticklabeloverflow": OVERFLOW,
         "anchor": "x",
     }
     layout["hovermode"] = "x"
@@ -78,7 +84,8 @@ def _base(top: int) -> dict[str, Any]:
         "xaxis": {
             "type": "date",
             "hoverformat": "%Y-%m-%d %H:%M:%S",
-            "nticks": 6,
+            "ticklabeloverflow": OVERFLOW,
+            "tickangle": 0,
             "fixedrange": True,
             "showgrid": True,
             "showline": True,
@@ -100,6 +107,7 @@ def _axis(panel: Panel, index: int, count: int) -> dict[str, Any]:
         "automargin": False,
         "zeroline": True,
         "tickformat": ",~f",
+        "ticklabeloverflow": OVERFLOW,
         "anchor": "x",
     }
     if panel.most is not None:

@@ -1,6 +1,7 @@
 // What every chart card does: it is drawn only while it is in sight, one card a frame, in the size it has.
 import { scheduler } from "./scheduler.js";
 import { token } from "./colors.js";
+import { axisTime, tickFormat, tickValues } from "./time.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: false, responsive: false };
 const cards = new WeakMap();
@@ -70,9 +71,9 @@ export class Card {
     this.#stale = false;
     if (!this.painted) this.paint();
     this.painted = true;
-    this.fill();
     const { data, layout } = this.figure;
     [layout.width, layout.height] = this.#size;
+    this.fill();
     this.#revision += 1;
     layout.datarevision = this.#revision;
     Plotly.react(this.plot, data, layout, CONFIG);
@@ -89,6 +90,14 @@ export class Card {
 
   rows() {
     return { head: [], body: [] };
+  }
+
+  // The time axis from one moment to another.
+  timeAxis(from, to) {
+    const { xaxis, width, margin } = this.figure.layout;
+    xaxis.range = [axisTime(from), axisTime(to)];
+    xaxis.tickformat = tickFormat(to - from);
+    xaxis.tickvals = tickValues(from, to, Math.max(1, width - margin.l - margin.r), margin.r);
   }
 
   say(words, stale = false) {

@@ -4,7 +4,7 @@ import { ABSENT, clock, grouped } from "../pieces/format.js";
 import { gettext, phrase } from "../pieces/words.js";
 import { Card } from "./card.js";
 import { mixed, paintLayout, token } from "./colors.js";
-import { axisTime, tickFormat } from "./time.js";
+import { axisTime } from "./time.js";
 
 const TABLE_ROWS = 120;
 
@@ -53,8 +53,7 @@ export class HeatMap extends Card {
   fill() {
     const [from, to] = this.page.view.range();
     this.#end = to;
-    this.figure.layout.xaxis.range = [axisTime(from), axisTime(to)];
-    this.figure.layout.xaxis.tickformat = tickFormat(to - from);
+    this.timeAxis(from, to);
     this.figure.layout.shapes = this.page.marks.shapes(from, to);
     const [trace] = this.figure.data;
     const { heat } = this;

@@ -3,7 +3,7 @@ import { ABSENT, clock, significant } from "../pieces/format.js";
 import { gettext, phrase } from "../pieces/words.js";
 import { Card } from "./card.js";
 import { faded, paintLayout, token } from "./colors.js";
-import { axisTime, momentOf, tickFormat } from "./time.js";
+import { momentOf } from "./time.js";
 
 const STALE_SECONDS = 5;
 const TABLE_ROWS = 120;
@@ -51,8 +51,7 @@ export class LineChart extends Card {
   fill() {
     const [from, to] = this.page.view.range();
     const { layout } = this.figure;
-    layout.xaxis.range = [axisTime(from), axisTime(to)];
-    this.figure.layout.xaxis.tickformat = tickFormat(to - from);
+    this.timeAxis(from, to);
     layout.shapes = [...this.page.marks.shapes(from, to), ...(this.bands?.(from, to) ?? [])];
     this.#put(this.page.series, 0, from, to);
     if (this.page.compare) this.#put(this.page.compare, this.lines.length, from, to);

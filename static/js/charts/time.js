@@ -10,6 +10,24 @@ export function tickFormat(seconds) {
   return seconds <= 864000 ? "%e %b %H:%M" : "%e %b";
 }
 
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800,
+  604800, 1209600, 2592000, 7776000, 31536000];
+// Letters of the longest label, "30 Nov 17:40", in the charts' 12 px; and what one needs beside it.
+const LABEL_PX = 72;
+const APART_PX = 92;
+
+// Where the axis between two moments has labels: at round times of the person's clock, none across the right edge.
+// `width` of the axis and `margin` beside it in pixels.
+export function tickValues(from, to, width, margin) {
+  const span = to - from;
+  const most = Math.max(1, Math.min(6, Math.floor(width / APART_PX)));
+  const step = STEPS.find((seconds) => span / seconds <= most) ?? span;
+  const last = axisTime(to) - Math.max(0, LABEL_PX / 2 - margin) / width * span * 1000;
+  const found = [];
+  for (let at = Math.ceil(axisTime(from) / (step * 1000)) * step * 1000; at <= last; at += step * 1000) found.push(at);
+  return found;
+}
+
 // The other way round, from what Plotly's relayout event says: "2026-11-30 14:05:01.25", or the number we gave.
 export function momentOf(axis) {
   const shown = typeof axis === "number" ? new Date(axis) : new Date(`${String(axis).replace(" ", "T")}Z`);
