@@ -89,7 +89,7 @@ def test_the_heart_beats_while_the_database_is_late(monkeypatch: pytest.MonkeyPa
     assert done[-1] == "registered", "a row that somebody removed is made again"
 
 
-@pytest.mark.parametrize(("queue", "started"), [("ctl", 2), ("gpu0", 0)])
+@pytest.mark.parametrize(("queue", "started"), [("ctl", 3), ("gpu0", 0)])
 def test_only_the_control_worker_beats(monkeypatch: pytest.MonkeyPatch, queue: str, started: int) -> None:
     loops: list[str] = []
     made = SimpleNamespace(start=lambda: None)
