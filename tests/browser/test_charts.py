@@ -287,7 +287,13 @@ def test_the_axis_ends_at_the_servers_now_however_long_the_page_took(page: Page)
         "moving": False,
         "again": True,
         # Enough labels, none across an edge, at round times.
-        "ticks": [[True, True, 300], [True, True, 0], [True, True, 21600], [True, True, 172800], [True, True, 2]],
+        "ticks": [
+            [True, True, 300],
+            [True, True, 0],
+            [True, True, 21600],
+            [True, True, 172800],
+            [True, True, 2],
+        ],
     }
 
 

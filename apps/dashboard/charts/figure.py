@@ -7,7 +7,6 @@ from typing import Any
 
 from apps.dashboard.charts.panels import Line, Panel
 
-
 # Plotly would measure each label's place in every frame to hide those that stick out, which costs half of a draw and
 # is remembered for every place that a label ever had. static/js/charts/time.js keeps time's labels inside instead.
 OVERFLOW = "allow"
