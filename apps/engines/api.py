@@ -22,6 +22,7 @@ from apps.accounts.rest import (
 )
 from apps.accounts.roles import Action, require
 from apps.engines import selectors, serialize, services
+from apps.engines.build_lists import BuildFilter, narrowed
 from apps.engines.memory_api import router as memory_router
 from apps.engines.shapes import BuildProfileFields
 from apps.realtime.log_window import read_window
@@ -101,11 +102,8 @@ class Engine(StatusFields):
     created_at: datetime
 
 
-class BuildQuery(PageQuery):
+class BuildQuery(PageQuery, BuildFilter):
     """Narrows the list of builds."""
-
-    state: str = Field("", max_length=30)
-    profile: str = Field("", max_length=63)
 
 
 PROFILES, BUILDS, ENGINES = ["build profiles"], ["builds"], ["engines"]
@@ -178,12 +176,7 @@ def delete_build_profile(request: HttpRequest, name: str) -> Status[None]:
 def list_builds(request: HttpRequest, query: Query[BuildQuery]) -> dict[str, Any]:
     """Builds, newest first."""
     require(actor_of(request), Action.VIEW)
-    rows = selectors.builds()
-    if query.state:
-        rows = rows.filter(state=query.state)
-    if query.profile:
-        rows = rows.filter(profile__name=query.profile)
-    return page_of(rows, query, serialize.build_dict)
+    return page_of(narrowed(selectors.builds(), query), query, serialize.build_dict)
 
 
 @router.post("/builds", response={201: Build, **REFUSALS}, operation_id="start_build", tags=BUILDS)

@@ -36,7 +36,7 @@ def crowd(world: World, sign_in: Callable[..., Client]) -> Client:
     Build.objects.bulk_create(
         Build(
             number=100 + n, state=STATES[n % 3], checkpoint=world.checkpoint, profile=build.profile, spec=build.spec,
-            fingerprint=f"{n:064x}", requested_by=owner, sentence=f"sentence {n}",
+            fingerprint=f"{n:064x}", requested_by=owner, sentence=f"sentence {n}", quantization="F16",
         )
         for n in range(MANY)
     )  # fmt: skip

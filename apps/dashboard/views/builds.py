@@ -12,13 +12,13 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action
 from apps.core.exceptions import InflightError, InvalidInput, NotFound, NotPossibleNow
-from apps.dashboard import facts, lists, logs, pages, previews, stages
+from apps.dashboard import build_rows, facts, lists, logs, pages, previews, stages
 from apps.dashboard.access import person
 from apps.dashboard.forms import BuildForm
 from apps.dashboard.pages import action, page
 from apps.engines import selectors, services
 from apps.engines.models import Build, BuildProfile, Quantization
-from apps.engines.states import BUILD, SUCCEEDED
+from apps.engines.states import SUCCEEDED
 from apps.registry import selectors as registry
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment
@@ -27,17 +27,12 @@ from apps.serving.models import Deployment
 @page(Action.VIEW)
 def builds(request: HttpRequest) -> HttpResponse:
     """All builds, newest first, filtered by the URL."""
-    rows = lists.in_state(request, selectors.builds(), BUILD)
-    words = request.GET.get("q", "").removeprefix("#")
-    rows = lists.search(rows, words, ["checkpoint__name", "profile__name", "number", "sentence"])
-    kind = request.GET.get("type", "")
-    if kind in Quantization.values:
-        rows = rows.filter(spec__quantization=kind)
+    wanted = build_rows.filter_of(request)
     context = {
         "title": _("Builds"),
         "here": "builds",
-        "page": lists.page_of(request, rows),
-        "filters": lists.filters(request, BUILD, types=Quantization.values),
+        "page": lists.page_of(request, build_rows.rows_of(wanted)),
+        "filters": build_rows.filters(request, wanted),
     }
     return render(request, "pages/builds.html", context)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _l
 
 from apps.engines import selectors, services
+from apps.engines.build_lists import ACTIVE, BuildFilter, narrowed
 from apps.engines.models import Build
 from apps.engines.serialize import build_dict
 from apps.engines.states import BUILD
@@ -39,9 +41,8 @@ def _retry(actor: Actor, options: Mapping[str, Any]) -> Outcome:
 
 
 def _list(actor: Actor, options: Mapping[str, Any]) -> Outcome:
-    rows = selectors.builds()
-    if options["state"]:
-        rows = rows.filter(state=options["state"])
+    wanted = BuildFilter(**{name: options[name] or "" for name in BuildFilter.model_fields})
+    rows = narrowed(selectors.builds(), wanted)[: options["limit"]]
     columns = {
         "number": _("NUMBER"),
         "state": _("STATE"),
@@ -53,6 +54,14 @@ def _list(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     return listed([build_dict(row) for row in rows], columns)
 
 
+def _narrowing(parser: ArgumentParser) -> None:
+    parser.add_argument("--state", choices=(ACTIVE, *BUILD.values))
+    for name in BuildFilter.model_fields:
+        if name != "state":
+            parser.add_argument(f"--{name}", help=BuildFilter.model_fields[name].description)
+    parser.add_argument("--limit", type=int, default=100, help=_("most rows; default 100"))
+
+
 class Command(ObjectCommand):
     """Attempts to make engines."""
 
@@ -61,5 +70,5 @@ class Command(ObjectCommand):
         Verb("start", _l("start a build of a profile"), _start, argument("profile")),
         Verb("cancel", _l("cancel a build"), _cancel, argument("number", type=int)),
         Verb("retry", _l("try a failed or cancelled build again"), _retry, argument("number", type=int)),
-        Verb("list", _l("list builds, newest first"), _list, argument("--state", choices=BUILD.values)),
+        Verb("list", _l("list builds, newest first"), _list, _narrowing),
     )
