@@ -181,30 +181,62 @@ def _metrics(config: ModelConfig) -> Iterator[Finding]:
 
 
 def _warmup(config: ModelConfig) -> Iterator[Finding]:
+    types = {tensor.name: tensor.data_type for tensor in config.input}
+    needed = {tensor.name for tensor in config.input if not tensor.optional}
     for index, sample in enumerate(config.model_warmup):
         where = f"model_warmup[{index}]"
         if sample.batch_size == 0:
             message = "A warm-up with batch_size 0 is skipped."
             yield Finding("warmup_skipped", "warning", message, where, "Set batch_size: 1.")
-        for name, data in sample.inputs.items():
-            if any(size < 1 for size in data.dims):
-                message = f"The warm-up input {name} needs every dimension as a number."
-                yield Finding("warmup_dims", "error", message, where, "Give the dims that are sent.")
+            continue
+        if config.max_batch_size and sample.batch_size > config.max_batch_size:
+            message = f"The warm-up of {sample.batch_size} requests is over max_batch_size."
+            yield Finding("warmup_size", "error", message, where, f"At most {config.max_batch_size}.")
+        for name in sorted((needed - sample.inputs.keys()) if types else ()):
+            message = f"The warm-up has no {name}, which the model needs."
+            yield Finding("warmup_input", "error", message, where, f'Add inputs {{ key: "{name}" }}.')
+        for name, data in sorted(sample.inputs.items()):
+            yield from _warmup_input(name, data, types, where)
+
+
+def _warmup_input(name: str, data: Any, types: dict[str, int], where: str) -> Iterator[Finding]:
+    if any(size < 1 for size in data.dims):
+        message = f"The warm-up input {name} needs every dimension as a number."
+        yield Finding("warmup_dims", "error", message, where, "Give the dims that are sent.")
+    if types and name not in types:
+        message = f"The warm-up has {name}, which is no input of the model."
+        yield Finding("warmup_input", "error", message, where, "Remove it.")
+    elif types and data.data_type != types[name]:
+        message = f"The warm-up input {name} has another type than the model's."
+        yield Finding("warmup_type", "error", message, where, f"Use {DataType.Name(types[name])}.")
+    if data.WhichOneof("input_data_type") is None:
+        message = f"The warm-up input {name} has no data."
+        yield Finding("warmup_data", "error", message, where, "Set zero_data: true.")
 
 
 def _sequence(config: ModelConfig) -> Iterator[Finding]:
     batching = config.sequence_batching
     where = "sequence_batching"
     for size in batching.oldest.preferred_batch_size:
-        if not 0 < size <= max(1, config.max_batch_size):
+        if not 0 < size <= config.max_batch_size:
             message = f"The preferred batch size {size} is not between 1 and max_batch_size."
             yield Finding("preferred_batch_size", "error", message, where, "Leave it out.")
     if not 0 <= batching.direct.minimum_slot_utilization <= 1:
         message = "minimum_slot_utilization must be from 0 to 1."
         yield Finding("slot_utilization", "error", message, where, "Use a share from 0 to 1.")
+    for index, state in enumerate(batching.state):
+        if len(state.initial_state) > 1:
+            message = f"The state {state.input_name} begins in two ways."
+            place = f"{where}.state[{index}]"
+            yield Finding("initial_state_twice", "error", message, place, "Keep one initial_state.")
     kinds: list[int] = []
+    names: list[str] = []
     for index, tensor in enumerate(batching.control_input):
         place = f"{where}.control_input[{index}]"
+        names += [tensor.name] * len(tensor.control)
+        if tensor.name and names.count(tensor.name) > 1:
+            message = f"The control tensor {tensor.name} says two things."
+            yield Finding("control_name_twice", "error", message, place, "Use a tensor for each control.")
         if not tensor.name:
             yield Finding(
                 "control_without_name", "error", "A control tensor has no name.", place, "Set name."
@@ -223,6 +255,9 @@ def _control(control: Any, where: str, seen: list[int]) -> Iterator[Finding]:
         if DataType.Name(control.data_type) not in _CORRELATION:
             message = "A correlation id is a whole number or a string."
             yield Finding("control_type", "error", message, where, "Set data_type: TYPE_UINT64.")
+        if control.int32_false_true or control.fp32_false_true or control.bool_false_true:
+            message = "A correlation id has no values for false and true."
+            yield Finding("control_values", "error", message, where, "Remove them.")
         return
     given = [
         values

@@ -20,7 +20,8 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from apps.core.exceptions import Finding, InvalidInput
-from apps.serving.domain import model_rules
+from apps.serving.domain import model_rules, server_release
+from apps.serving.domain.server_release import Release
 
 __all__ = ["DataType", "ModelConfig", "ModelInput", "ModelInstanceGroup", "ModelOutput", "ModelQueuePolicy"]
 
@@ -103,10 +104,13 @@ def check_version(version: str) -> str:
     return version
 
 
-def findings(config: ModelConfig, directory: str | None = None) -> list[Finding]:
+def findings(
+    config: ModelConfig, directory: str | None = None, release: Release | None = None
+) -> list[Finding]:
     """What Triton would refuse in a configuration, and what it would silently do otherwise than written.
 
-    `directory` is the name of the model's folder. The checks mirror Triton's own, in its order.
+    `directory` is the name of the model's folder; `release` that of the server, null for the newest one that we know.
+    The checks mirror Triton's own, in its order.
     """
     found = [*_general(config, directory), *_tensors(config), *_batching(config), *_groups(config)]
     if config.response_cache.enable and config.model_transaction_policy.decoupled:
@@ -118,7 +122,7 @@ def findings(config: ModelConfig, directory: str | None = None) -> list[Finding]
         if config.HasField(field):
             message = f"{field} loads a shared library into the server."
             found.append(Finding("loads_library", "error", message, field, f"Remove {field}."))
-    return found + model_rules.findings(config)
+    return [*found, *model_rules.findings(config), *server_release.findings(config, release)]
 
 
 def _general(config: ModelConfig, directory: str | None) -> Iterator[Finding]:
@@ -132,6 +136,9 @@ def _general(config: ModelConfig, directory: str | None) -> Iterator[Finding]:
         message = f"max_batch_size is {config.max_batch_size}."
         yield Finding("negative_batch_size", "error", message, "max_batch_size", "Use 0 or more.")
     policy = config.version_policy
+    if policy.WhichOneof("policy_choice") == "specific" and not policy.specific.versions:
+        message = "specific without versions selects no version at all."
+        yield Finding("no_version_selected", "error", message, "version_policy", "Name versions.")
     if policy.WhichOneof("policy_choice") == "latest" and policy.latest.num_versions == 0:
         message = "latest without num_versions selects no version at all."
         yield Finding("no_version_selected", "error", message, "version_policy", "Set num_versions: 1.")
@@ -195,3 +202,13 @@ def _groups(config: ModelConfig) -> Iterator[Finding]:
             yield Finding("group_count", "warning", message, where, "Set count: 1.")
         if any(not profile.isdigit() for profile in group.profile):
             yield Finding("group_profile", "error", "A profile is not a number.", where, "Use its number.")
+        elif group.profile and "tensorrt" not in (config.backend, config.platform.split("_")[0]):
+            message = "Profiles are those of TensorRT models alone."
+            yield Finding("group_profile", "error", message, where, "Remove profile.")
+        shared = {item.name for item in group.rate_limiter.resources if getattr(item, "global")}
+        own = {item.name for item in group.rate_limiter.resources if not getattr(item, "global")}
+        for name in sorted(shared & own):
+            message = (
+                f"The resource {name} is both global and of a device; with a rate limit that is refused."
+            )
+            yield Finding("resource_twice", "warning", message, where, "Give one of them another name.")
