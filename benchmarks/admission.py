@@ -29,6 +29,7 @@ django.setup()
 from apps.gateway.access.admission import Admission  # noqa: E402 - needs the settings
 from apps.gateway.access.limits import SharedLimits  # noqa: E402
 from apps.gateway.domain.facts import KeyFacts, Limits, Priority, Route  # noqa: E402
+from tests.support.places import Places  # noqa: E402
 from tests.support.redis import RedisServer  # noqa: E402
 
 HOLD_SECONDS = 0.1
@@ -71,7 +72,7 @@ async def client(admission: Admission, key: KeyFacts, until: float, seed: int, m
 
 async def saturated(url: str, slots: int, seconds: float) -> dict[str, Any]:
     """All classes at once."""
-    admission = Admission(lambda route: slots, limits=SharedLimits(url=url))
+    admission = Admission(Places(slots), limits=SharedLimits(url=url))
     begin = time.monotonic() + seconds / 5
     measured, until = Measured(begin), begin + seconds
     tasks = []
@@ -108,7 +109,7 @@ def report(measured: Measured) -> dict[str, Any]:
 
 async def cost(url: str, limits: Limits, requests: int, at_once: int) -> dict[str, float]:
     """Time of one admission with free slots, in ms, and admissions a second."""
-    admission = Admission(lambda route: None, limits=SharedLimits(url=url))
+    admission = Admission(Places(None), limits=SharedLimits(url=url))
     key = KeyFacts(key_id=1, name="app", prefix="ik-", limits=limits)
     took: list[float] = []
 

@@ -192,8 +192,8 @@ class Gateway:
                 call.tick(now)
             for pool in parts.pools:
                 pool.sweep()
-            for uid in parts.balancer.health.returned():
-                parts.capacity_grew(uid)
+            if parts.balancer.health.returned():
+                parts.admission.room_grew()
 
     async def _lifespan(self, receive: Any, send: Any) -> None:
         await receive()

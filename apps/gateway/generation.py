@@ -14,7 +14,8 @@ import orjson
 from django.utils.translation import gettext as _
 
 from apps.gateway import errors, prompting
-from apps.gateway.access.admission import allowed_max_tokens
+from apps.gateway.access.admission import Grant
+from apps.gateway.access.bounds import allowed_max_tokens
 from apps.gateway.call import Call
 from apps.gateway.domain.facts import KeyFacts, Route, Upstream
 from apps.gateway.errors import ApiError
@@ -136,17 +137,18 @@ class Generation(Call):
             max_tokens=self._wanted(key, route) or DEFAULT_MAX_TOKENS,
             priority=key.priority,
             request_id=self.exchange.request_id,
+            text=lambda: self._routing_text(generation),
         )
         async with grant:
             self.grant = grant
-            # What serves it may be another instance by now.
+            # The table may be another one by now.
             route = self._now(route)
             generation = generation or await self._generation(key, route)
             self.queue_seconds = (self.queue_seconds or 0.0) + grant.queue_seconds
             if self.running is not None:
                 self.running.queue_seconds = self.queue_seconds
             try:
-                await self._attempts(key, route, generation)
+                await self._attempts(key, route, generation, grant)
             finally:
                 self._settle()
 
@@ -160,13 +162,18 @@ class Generation(Call):
             prompt = self.prompt_tokens or (self._asked_tokens if began else 0)
             self.grant.settle(prompt, self.completion_tokens or (sent if began else 0))
 
-    async def _attempts(self, key: KeyFacts, route: Route, generation: GenerationRequest | None) -> None:
+    async def _attempts(
+        self, key: KeyFacts, route: Route, generation: GenerationRequest | None, grant: Grant
+    ) -> None:
         excluded: set[str] = set()
         failed: ApiError | None = None
+        upstream = grant.place
         for _attempt in range(ATTEMPTS):
-            upstream = self.parts.balancer.choose(route, lambda: self._routing_text(generation), excluded)
             if upstream is None:
-                break
+                upstream = self.parts.balancer.choose(route, lambda: self._routing_text(generation), excluded)
+                if upstream is None:
+                    break
+                grant.move(upstream)
             excluded.add(upstream.uid)
             try:
                 await self._on_upstream(key, route, upstream, generation)
@@ -176,14 +183,13 @@ class Generation(Call):
                 if problem.error.code not in errors.TRY_ELSEWHERE:
                     raise failed from problem
                 self.parts.metrics.retries.labels(route.name, problem.error.code).inc()
+                upstream = None
         raise _Elsewhere(failed or no_upstream(route))
 
     async def _on_upstream(
         self, key: KeyFacts, route: Route, upstream: Upstream, generation: GenerationRequest | None
     ) -> None:
         """One attempt. Raises StreamFailed while nothing of an answer is out."""
-        balancer = self.parts.balancer
-        balancer.taken(upstream.uid)
         self.asked(upstream)
         trace = self.parts.tracing.parent_of(self.span) if self.span is not None else ""
         try:
@@ -197,7 +203,6 @@ class Generation(Call):
             raise
         finally:
             self.answer = None
-            balancer.done(upstream.uid)
 
     def _blame(self, upstream: Upstream, error: StreamError) -> None:
         if error.code in FAULTS:

@@ -102,6 +102,7 @@ def _route(
 ) -> Route:
     targets = (row.targets if row else None) or [_own_target(name, deployments)]
     upstreams: list[Upstream] = []
+    leads: list[tuple[str, int | None]] = []
     first: Deployment | None = None
     lengths: list[int] = []
     for target in targets:
@@ -110,9 +111,11 @@ def _route(
         external = externals.get(str(target.get("external", "")))
         if deployment is not None:
             first = first or deployment
+            leads.append((f"deployment:{deployment.pk}", longest))
             lengths += _sequence_tokens(deployment)
             upstreams += _own_upstreams(deployment, instances.get(deployment.pk, []), weight, longest)
         elif external is not None:
+            leads.append((f"external:{external.name}", longest))
             lengths += [external.max_sequence_tokens] if external.max_sequence_tokens else []
             upstreams += _external_upstreams(external, weight, longest)
     created = row or first or externals.get(name)
@@ -120,6 +123,7 @@ def _route(
     return Route(
         name=name,
         upstreams=tuple(upstreams),
+        targets=tuple(leads),
         template=template,
         tokens=MappingProxyType(tokens),
         max_sequence_tokens=max(lengths, default=None),
@@ -206,7 +210,7 @@ def _external_upstreams(row: ExternalDeployment, weight: float, longest: int | N
 
 def _template(deployment: Deployment | None) -> tuple[str, dict[str, str]]:
     """Chat template and its tokens (`bos`, `eos`) of the first deployment's checkpoint."""
-    if deployment is None:
+    if deployment is None or deployment.checkpoint is None:
         return "", {}
     checkpoint = serving_checkpoint(deployment)
     facts = checkpoint.facts or {}

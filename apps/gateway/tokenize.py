@@ -40,6 +40,7 @@ class Tokenize(Call):
             max_tokens=1,
             priority=key.priority,
             request_id=self.exchange.request_id,
+            text=lambda: prompt,
         )
         async with grant:
             self.grant, self.queue_seconds = grant, grant.queue_seconds
@@ -67,7 +68,7 @@ class Tokenize(Call):
         )
 
     async def _count(self, route: Route, prompt: str) -> None:
-        upstream = self.parts.balancer.choose(route, lambda: prompt)
+        upstream = self.grant.place if self.grant else None
         if upstream is None:
             raise no_upstream(route)
         self.asked(upstream)
@@ -75,7 +76,6 @@ class Tokenize(Call):
         generation = GenerationRequest(prompt, SamplingParams(max_tokens=1), self.exchange.request_id)
         stream = await self.parts.triton.open(upstream, generation, opening)
         self.answer = stream
-        self.parts.balancer.taken(upstream.uid)
         try:
             end = None
             while end is None:
@@ -85,7 +85,6 @@ class Tokenize(Call):
         finally:
             self.answer = None
             stream.close()
-            self.parts.balancer.done(upstream.uid)
         self.first_token()
         self.prompt_tokens, self.completion_tokens = end.prompt_tokens, end.completion_tokens
         if end.prompt_tokens is None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from apps.gateway.access.admission import Admission
-from apps.gateway.domain.facts import Table
+from apps.gateway.access.admission import Admission, Text
+from apps.gateway.domain.facts import Route, Table, Upstream
 from apps.gateway.metrics import GatewayMetrics
 from apps.gateway.routing.balancer import Balancer
 from apps.gateway.running import Registry
@@ -82,13 +82,50 @@ class Parts:
         self.serving = serving
         self.balancer.keep(table.routes.values())
         self.spawn(self.triton.keep(one for route in table.routes.values() for one in route.upstreams))
-        self.capacity_grew("")
+        self.admission.room_grew()
 
-    def capacity_grew(self, uid: str) -> None:
-        """An upstream may be given requests again, or there is a new table: let those go on who wait for it."""
-        for route in self.holder.table.routes.values():
-            if not uid or any(upstream.uid == uid for upstream in route.upstreams):
-                self.admission.capacity_changed(route.name)
+
+class Slots:
+    """The slots of the newest table's upstreams, as the admission asks for them."""
+
+    def __init__(self, holder: TableHolder, balancer: Balancer) -> None:
+        self._holder, self._balancer = holder, balancer
+
+    def lane(self, route: str, text: Text) -> Hashable:
+        """See Places."""
+        found = self._route(route)
+        return self._balancer.lane(found, text) if found is not None else route
+
+    def room(self, route: str, text: Text) -> bool:
+        """See Places."""
+        found = self._route(route)
+        return found is not None and self._balancer.room(found, text)
+
+    def take(self, route: str, text: Text) -> Upstream | None:
+        """See Places."""
+        found = self._route(route)
+        if found is None or not self._balancer.room(found, text):
+            return None
+        place = self._balancer.choose(found, text)
+        if place is not None:
+            self._balancer.taken(place.uid)
+        return place
+
+    def took(self, place: Upstream) -> None:
+        """See Places."""
+        self._balancer.taken(place.uid)
+
+    def give_back(self, place: Upstream) -> None:
+        """See Places."""
+        self._balancer.done(place.uid)
+
+    def most(self, route: str) -> int | None:
+        """See Places."""
+        found = self._route(route)
+        return self._balancer.capacity(found) if found is not None else 0
+
+    def _route(self, name: str) -> Route | None:
+        return self._holder.table.routes.get(name)
 
 
 def build(holder: TableHolder | None = None, recorder: Recorder | None = None) -> Parts:
@@ -99,15 +136,11 @@ def build(holder: TableHolder | None = None, recorder: Recorder | None = None) -
     triton = TritonUpstreams(own, settings.INFLIGHT_GATEWAY_TRANSPORT)
     holder = holder or TableHolder()
 
-    def capacity(name: str) -> int | None:
-        route = holder.table.routes.get(name)
-        return balancer.capacity(route) if route is not None else 0
-
     def body_days(name: str) -> int:
         route = holder.table.routes.get(name)
         return route.body_days if route is not None else 7
 
-    admission = Admission(capacity, processes=processes)
+    admission = Admission(Slots(holder, balancer), processes=processes)
     registry = Registry()
 
     def waiting() -> int:

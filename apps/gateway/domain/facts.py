@@ -70,6 +70,8 @@ class Upstream:
 class Route:
     """One public model name and what stands behind it.
 
+    `targets` are what the name leads to, whether it serves now or not: a stable word for each, and the longest prompt
+    (tokens) that goes there, None for any. Names with equal targets wait for the same slots.
     `template` and `tokens` are what the chat template needs (streaming/prompts.py); empty for external upstreams.
     `fallback` is the public name to try where nothing here can answer. `queue_size` and `queue_seconds` bound what
     waits in the gateway. `record_bodies` keeps texts of requests for `body_days`.
@@ -77,6 +79,7 @@ class Route:
 
     name: str
     upstreams: tuple[Upstream, ...]
+    targets: tuple[tuple[str, int | None], ...] = ()
     route_id: int | None = None
     limits: Limits = Limits()
     fallback: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from apps.gateway.domain.facts import Route, Upstream
@@ -53,6 +53,17 @@ class Balancer:
             total += slots
         return total
 
+    def lane(self, route: Route, prompt: Callable[[], str]) -> Hashable:
+        """What a request of a route waits for: its targets, in the bucket of its length. Equal for equal slots."""
+        if not route.targets:
+            return route.name
+        bucket = _bucket({longest for _name, longest in route.targets}, prompt)
+        return frozenset(name for name, longest in route.targets if longest == bucket)
+
+    def room(self, route: Route, prompt: Callable[[], str]) -> bool:
+        """Whether an upstream has a free slot for a prompt of this length."""
+        return any(map(self._has_room, _fitting(self.usable(route), prompt)))
+
     def choose(
         self, route: Route, prompt: Callable[[], str], excluded: Collection[str] = ()
     ) -> Upstream | None:
@@ -73,7 +84,7 @@ class Balancer:
         return self._within(route.name, members, prompt)
 
     def taken(self, uid: str) -> None:
-        """An upstream got a request."""
+        """An upstream got a request, or holds a slot for one."""
         self._outstanding[uid] += 1
 
     def done(self, uid: str) -> None:
@@ -144,14 +155,20 @@ def _group(upstream: Upstream) -> Group:
 
 
 def _fitting(found: list[Upstream], prompt: Callable[[], str]) -> list[Upstream]:
-    """The bucket of a prompt's length: upstreams with the smallest bound that it fits in, else those without one."""
-    bounds = sorted({one.max_prompt_tokens for one in found if one.max_prompt_tokens is not None})
-    if not bounds:
+    """The bucket of a prompt's length among these upstreams."""
+    bounds = {one.max_prompt_tokens for one in found}
+    if len(bounds) <= 1:
         return found
+    bucket = _bucket(bounds, prompt)
+    return [one for one in found if one.max_prompt_tokens == bucket]
+
+
+def _bucket(bounds: Collection[int | None], prompt: Callable[[], str]) -> int | None:
+    """The smallest bound that a prompt fits in, else the one without a bound."""
+    known = sorted(bound for bound in bounds if bound is not None)
+    if not known:
+        return None
     tokens = len(prompt()) // LETTERS_PER_TOKEN
-    for bound in bounds:
-        if tokens <= bound:
-            return [one for one in found if one.max_prompt_tokens == bound]
-    unbounded = [one for one in found if one.max_prompt_tokens is None]
+    fits = next((bound for bound in known if tokens <= bound), None)
     # Too long for every bucket: the largest one's engine knows best what to say.
-    return unbounded or [one for one in found if one.max_prompt_tokens == bounds[-1]]
+    return fits if fits is not None or None in bounds else known[-1]

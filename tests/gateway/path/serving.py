@@ -87,7 +87,7 @@ class Served:
         """Another table."""
         holder = self.parts.holder
         holder.table = replace(holder.table, routes={route.name: route for route in routes})
-        self.parts.capacity_grew("")
+        self.parts.admission.room_grew()
 
     async def last(self) -> RequestRecord:
         """The newest record, as soon as no call runs."""

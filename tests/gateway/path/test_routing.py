@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from apps.gateway.routing.prefixes import BLOCK, KEPT, Prefixes
 from tests.gateway.path.serving import double, openai, route, served, triton
 from tests.streaming.upstreams import Upstream as Answering
 from tests.streaming.upstreams import http_server, last
+from tests.support.waiting import aeventually
 
 MESSAGES: Any = [{"role": "user", "content": "Hi"}]
 
@@ -110,6 +112,59 @@ def test_lengths_go_to_their_buckets(letters: int, uid: str) -> None:
         ),
     )
     assert chosen(balancer, known, "x" * letters) == uid
+
+
+def test_a_prompt_waits_for_the_slots_of_its_length() -> None:
+    balancer = Balancer()
+    short = replica("short", 1, max_prompt_tokens=256, deployment_id=1)
+    known = Route(
+        "m",
+        (short, replica("any", 1, deployment_id=2)),
+        targets=(("deployment:1", 256), ("deployment:2", None)),
+    )
+    alias = Route("alias", (replica("short", 1, deployment_id=1),), targets=(("deployment:1", None),))
+    brief, long = (lambda: "x" * 100), (lambda: "x" * 4000)
+    assert balancer.lane(known, brief) == frozenset({"deployment:1"}) == balancer.lane(alias, long)
+    assert balancer.lane(known, long) == frozenset({"deployment:2"})
+    assert balancer.lane(Route("m", ()), brief) == "m"
+    balancer.taken("short")
+    assert (balancer.room(known, brief), balancer.room(known, long), balancer.room(alias, brief)) == (
+        False,
+        True,
+        False,
+    )
+    # A bucket whose upstreams are aside leaves its prompts to the next one.
+    balancer.health.failed("short", at_once=True)
+    assert balancer.room(known, brief)
+    assert chosen(balancer, known, "x") == "any"
+
+
+async def test_two_names_of_one_deployment_share_its_slots() -> None:
+    running, opened = 0, asyncio.Event()
+
+    async def enter() -> None:
+        nonlocal running
+        running += 1
+        await opened.wait()
+
+    targets = (("deployment:1", None),)
+    async with http_server(Answering([enter, last("b")])) as endpoint:
+        one = triton(endpoint, slots=2)
+        known = [route(one, name=name, targets=targets) for name in ("demo", "alias")]
+        async with served(*known) as gate:
+            admission = gate.parts.admission
+            tasks = [
+                asyncio.create_task(gate.client().chat.completions.create(model=name, messages=MESSAGES))
+                for name in ("demo", "alias") * 4
+            ]
+            await aeventually(
+                lambda: (running, admission.waiting("demo") + admission.waiting("alias")) == (2, 6)
+            )
+            assert gate.parts.balancer.outstanding(one.uid) == 2
+            opened.set()
+            answers = await asyncio.gather(*tasks)
+            assert {answer.model for answer in answers} == {"demo", "alias"}
+            assert gate.parts.balancer.outstanding(one.uid) == 0
 
 
 def test_capacity_is_that_of_what_is_usable() -> None:
