@@ -54,7 +54,9 @@ class QuantizationProfile(models.Model):
         INT8_WO = "int8_wo", _("INT8 weights only")
         INT4_WO = "int4_wo", _("INT4 weights only")
         GPTQ = "gptq", _("GPTQ, quantised already")
+        GPTQ_INT8 = "gptq_int8", _("GPTQ in 8 bit, quantised already")
         AWQ = "awq", _("AWQ, quantised already")
+        QSERVE = "qserve", "QServe W4A8"
 
     class KvCache(models.TextChoices):
         """What the KV cache is stored as."""

@@ -120,6 +120,13 @@ def convert_parser() -> argparse.ArgumentParser:
     parser.add_argument("--calib_max_seq_length", type=int, default=512)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--log_level", default="info")
+    for name in ("vocab_size", "n_positions", "n_layer", "n_head", "n_kv_head", "n_embd", "inter_size"):
+        parser.add_argument(f"--{name}", type=int)
+    for name in ("multiple_of", "moe_num_experts", "moe_top_k", "moe_renorm_mode"):
+        parser.add_argument(f"--{name}", type=int)
+    for name in ("rms_norm_eps", "rotary_base", "ffn_dim_multiplier"):
+        parser.add_argument(f"--{name}", type=float)
+    parser.add_argument("--hidden_act", default="silu")
     return parser
 
 
@@ -149,6 +156,19 @@ def quantize_parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", type=int, default=1)
     parser.add_argument("--autoq_format")
     parser.add_argument("--auto_quantize_bits", type=float)
+    parser.add_argument("--nemo_ckpt_path")
+    parser.add_argument("--decoder_type", default="gptnext", choices=["gptnext", "llama"])
+    for name, default in (
+        ("calib_tp_size", 1),
+        ("calib_pp_size", 1),
+        ("num_medusa_heads", 4),
+        ("num_medusa_layers", 1),
+        ("max_draft_len", 63),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--medusa_hidden_act", default="silu")
+    parser.add_argument("--medusa_model_dir")
+    parser.add_argument("--quant_medusa_head", action="store_true")
     parser.add_argument("--export_format", default="tensorrt_llm", choices=["tensorrt_llm", "hf"])
     return parser
 

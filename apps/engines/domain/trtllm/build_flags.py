@@ -1,8 +1,11 @@
-"""Every flag of trtllm-build (1.x), and what became of older ones."""
+"""Every flag of trtllm-build (1.x), and what became of older ones.
+
+`since` other than the oldest release told apart is not confirmed by any source; forms say so.
+"""
 
 from __future__ import annotations
 
-from apps.engines.domain.trtllm.flag import Flag
+from apps.engines.domain.trtllm.flag import OLDEST, Flag, Form
 
 DTYPES = ("auto", "float16", "float32", "bfloat16", "int32", "disable")
 LOG_LEVELS = ("internal_error", "error", "warning", "info", "verbose", "debug", "trace")
@@ -12,276 +15,410 @@ LORA_MODULES = (
     *("moe_h_to_4h", "moe_4h_to_h", "moe_gate", "moe_router", "mlp_router", "mlp_gate_up"),
 )
 SPECULATION = ("draft_tokens_external", "lookahead_decoding", "medusa", "explicit_draft_tokens", "eagle")
+FIRST_RELEASE = "its first release"
+# What each group is called where people see it, in the order of the form.
+GROUPS: dict[str, str] = {
+    "limits": "Limits: batch, tokens, lengths",
+    "attention": "Attention and KV cache",
+    "plugins": "Plugins",
+    "fusions": "Fusions and kernels",
+    "building": "How it is built",
+    "output": "Logits and debugging",
+    "lora": "Adapters (LoRA): accepted, not proven here",
+    "speculation": "Speculative decoding: accepted, not proven here",
+    "input": "Input files",
+    "gone": "Gone from today's releases",
+}
+
+
+def _flag(
+    group: str,
+    name: str,
+    form: Form,
+    default: object,
+    does: str,
+    *,
+    choices: tuple[str, ...] = (),
+    since: str = OLDEST,
+    until: str = "",
+    aliases: tuple[str, ...] = (),
+    was: str = "",
+    low: float | None = None,
+) -> Flag:
+    unverified = FIRST_RELEASE if since != OLDEST else ""
+    return Flag(name, form, default, choices, since, until, aliases, group, does, was, unverified, low)
+
+
+def _limit(name: str, default: int | None, does: str, low: int = 1, aliases: tuple[str, ...] = ()) -> Flag:
+    return _flag("limits", name, "int", default, does, low=low, aliases=aliases)
 
 
 def _plugin(
-    name: str, default: str | None, does: str, choices: tuple[str, ...] = DTYPES, since: str = "0.10"
+    name: str, default: str | None, does: str, choices: tuple[str, ...] = DTYPES, since: str = OLDEST
 ) -> Flag:
-    return Flag(name, "choice", default, choices, since, group="plugins", does=does)
+    return _flag("plugins", name, "choice", default, does, choices=choices, since=since)
 
 
-def _onoff(name: str, default: str, does: str, group: str = "features", since: str = "0.10") -> Flag:
-    return Flag(name, "onoff", default, ("enable", "disable"), since, group=group, does=does)
+def _onoff(group: str, name: str, default: str, does: str, since: str = OLDEST, was: str = "") -> Flag:
+    return _flag(group, name, "onoff", default, does, choices=("enable", "disable"), since=since, was=was)
+
+
+def _switch(group: str, name: str, does: str, since: str = OLDEST) -> Flag:
+    return _flag(group, name, "switch", False, does, since=since)
+
+
+def _path(name: str, default: str | None, does: str) -> Flag:
+    return _flag("input", name, "path", default, does)
 
 
 INPUT = (
-    Flag("checkpoint_dir", "path", group="input", does="Folder of the converted or quantised checkpoint."),
-    Flag("model_config", "path", group="input", does="A checkpoint's config.json; builds without weights."),
-    Flag(
-        "build_config",
-        "path",
-        group="input",
-        does="A JSON of all limits; size flags on the command line are then ignored.",
+    _path("checkpoint_dir", None, "Folder of the converted or quantised checkpoint."),
+    _path("model_config", None, "A checkpoint's config.json; alone it builds an engine without weights."),
+    _path("build_config", None, "A JSON of all limits; size flags on the command line are then ignored."),
+    _path(
+        "model_cls_file", None, "Python file of a model class of one's own, which is run; needs its name too."
     ),
-    Flag("model_cls_file", "path", group="input", does="Python file of a model class of one's own."),
-    Flag("model_cls_name", "text", group="input", does="Name of that class."),
-    Flag("output_dir", "path", "engine_outputs", group="input", does="Folder of the engine."),
-    Flag(
-        "input_timing_cache", "path", group="input", does="Timings of earlier builds; makes this one faster."
+    _flag("input", "model_cls_name", "text", None, "Name of the class in that file."),
+    _path("output_dir", "engine_outputs", "Folder of the engine."),
+    _path(
+        "input_timing_cache", None, "Timings of earlier builds: kernels are chosen sooner, perhaps less well."
     ),
-    Flag(
+    _path(
         "output_timing_cache",
-        "path",
         "model.cache",
-        group="input",
-        does="Where timings are kept; relative to the working folder, so two builds in one folder spoil it.",
+        "Where timings are kept; relative to the working folder, so two builds in one folder spoil it.",
     ),
 )
 LIMITS = (
-    Flag(
+    _limit(
         "max_batch_size",
-        "int",
         2048,
-        group="limits",
-        does="Most sequences in one step; activation memory grows with it.",
+        "Most sequences in one step. Activations and the runtime's buffers are sized by it before any KV cache, "
+        "so the default can fill a GPU.",
     ),
-    Flag(
+    _limit(
         "max_input_len",
-        "int",
         1024,
-        group="limits",
-        does="Ignored with padding removal and fused attention, the defaults: max_num_tokens bounds the prompt.",
+        "Longest prompt of an engine without packed inputs. With packed inputs and fused attention, the defaults, "
+        "it is ignored: max_num_tokens bounds the prompt.",
     ),
     Flag(
         "max_seq_len",
         "int",
-        aliases=("max_decoder_seq_len",),
         since="0.11",
+        aliases=("max_decoder_seq_len",),
         group="limits",
-        does="Prompt and answer together; unset it is the model's own length, 131072 for many.",
+        does="Prompt and answer together. Unset it is the model's own length, 131072 for many: the KV cache must "
+        "hold one such sequence, else limits shrink when the engine loads.",
+        low=1,
     ),
-    Flag(
+    _limit(
         "max_num_tokens",
-        "int",
         8192,
-        group="limits",
-        does="Most tokens in one step: bounds a prompt without chunked context, and the activation memory.",
+        "Most tokens in one step. Bounds a prompt where context is not chunked; activation memory grows with it.",
     ),
-    Flag("opt_num_tokens", "int", group="limits", does="Tokens of a step that kernels are tuned for."),
-    Flag("max_beam_width", "int", 1, group="limits", does="Beams of a request; the KV cache grows with it."),
-    Flag("max_encoder_input_len", "int", 1024, group="limits", does="Encoder-decoder models alone."),
-    Flag(
+    _limit(
+        "opt_num_tokens",
+        None,
+        "Tokens of a step that kernels are tuned for. Unset: max_batch_size x max_beam_width. Not with "
+        "multiple_profiles.",
+    ),
+    _limit("max_beam_width", 1, "Beams of a request; KV cache and activations grow with it."),
+    _limit("max_encoder_input_len", 1024, "Longest input of an encoder; encoder-decoder models alone."),
+    _limit(
         "max_prompt_embedding_table_size",
-        "int",
         0,
+        "Above 0 prompt tuning and images are possible; memory for that many rows is kept.",
+        low=0,
         aliases=("max_multimodal_len",),
-        group="limits",
-        does="Above 0 prompt tuning and images are possible.",
     ),
-    Flag("max_output_len", "int", until="0.12", group="limits", does="Removed: max_seq_len is the sum."),
-    Flag(
+)
+ATTENTION = (
+    _flag(
+        "attention",
         "kv_cache_type",
         "choice",
         "paged",
-        ("continuous", "paged", "disabled"),
+        "Form of the KV cache. In-flight batching needs paged.",
+        choices=("continuous", "paged", "disabled"),
         since="0.11",
-        group="limits",
-        does="In-flight batching needs paged.",
     ),
-    Flag(
+    _flag(
+        "attention",
         "paged_kv_cache",
         "onoff",
         "enable",
-        ("enable", "disable"),
-        group="limits",
-        does="Deprecated: kv_cache_type says the same.",
+        "Deprecated: kv_cache_type says the same.",
+        choices=("enable", "disable"),
     ),
-)
-BUILDING = (
-    Flag(
-        "profiling_verbosity",
-        "choice",
-        "layer_names_only",
-        ("layer_names_only", "detailed", "none"),
-        group="building",
-        does="What profilers can see in the engine.",
+    _flag(
+        "attention",
+        "tokens_per_block",
+        "int",
+        32,
+        "Tokens of a KV block. Large blocks waste the end of each sequence, small ones cost bookkeeping.",
+        low=1,
+        was="128, then 64 from about 0.9",
     ),
-    Flag("strip_plan", "switch", False, group="building", does="An engine without weights, to be refitted."),
-    Flag(
-        "weight_sparsity", "switch", False, group="building", does="Uses 2:4 sparse weights where there are."
+    _onoff(
+        "attention",
+        "context_fmha",
+        "enable",
+        "Fused attention for prompts. Off, paged and FP8 attention are off too.",
     ),
-    Flag(
-        "weight_streaming",
-        "switch",
-        False,
-        group="building",
-        does="Weights may stay in host memory; needed for gpu_weights_percent below 1, and slower.",
+    _onoff(
+        "attention",
+        "use_paged_context_fmha",
+        "enable",
+        "Attention over paged blocks for prompts: KV reuse and chunked context need it.",
+        was="disable before 0.17",
     ),
-    Flag(
-        "fast_build",
-        "switch",
-        False,
-        since="0.14",
-        group="building",
-        does="Builds sooner, runs a little slower.",
+    _onoff(
+        "attention",
+        "use_fp8_context_fmha",
+        "enable",
+        "FP8 attention for prompts. Acts only with FP8 weights and FP8 KV cache, from SM 89 on; a little less exact.",
+        was="disable in older releases",
     ),
-    Flag("workers", "int", 1, group="building", does="Ranks built at once, at most one for each GPU."),
-    Flag("log_level", "choice", "info", LOG_LEVELS, group="building", does="How much is logged."),
-    Flag("enable_debug_output", "switch", False, group="building", does="Marks every layer's output; slow."),
-    Flag("visualize_network", "path", since="0.14", group="building", does="Folder for ONNX drawings."),
-    Flag("dry_run", "switch", False, group="building", does="Everything but the engine."),
-    Flag(
-        "monitor_memory",
-        "switch",
-        False,
-        since="0.14",
-        group="building",
-        does="Logs memory during the build.",
+    _onoff("attention", "remove_input_padding", "enable", "Packed inputs; in-flight batching needs them."),
+    _onoff(
+        "attention",
+        "bert_context_fmha_fp32_acc",
+        "disable",
+        "More exact sums in encoders, slower. Not on SM 100.",
     ),
-    Flag(
-        "logits_dtype", "choice", None, ("float16", "float32"), group="building", does="Type of the logits."
-    ),
-    Flag(
-        "gather_context_logits",
-        "switch",
-        False,
-        group="building",
-        does="Keeps the prompt's logits: much memory, and no KV reuse.",
-    ),
-    Flag(
-        "gather_generation_logits",
-        "switch",
-        False,
-        group="building",
-        does="Deprecated: a setting of the running engine now.",
-    ),
-    Flag("gather_all_token_logits", "switch", False, group="building", does="Both of them."),
-)
-ADAPTERS = (
-    Flag("lora_dir", "words", group="LoRA", does="Folders of adapters; the first one decides the settings."),
-    Flag("lora_ckpt_source", "choice", "hf", ("hf", "nemo"), group="LoRA", does="Form of the adapters."),
-    Flag(
-        "lora_target_modules", "words", None, LORA_MODULES, group="LoRA", does="Modules that have adapters."
-    ),
-    Flag("max_lora_rank", "int", 64, group="LoRA", does="Largest rank; memory grows with it."),
-    Flag(
-        "speculative_decoding_mode",
-        "choice",
-        None,
-        SPECULATION,
-        group="speculation",
-        does="How drafts are made.",
-    ),
-    Flag("max_draft_len", "int", 0, group="speculation", does="Most draft tokens of a step."),
+    _onoff("attention", "paged_state", "enable", "Paged states; state-space models alone."),
+    _onoff("attention", "streamingllm", "disable", "No longer supported: enabling it ends the build."),
 )
 PLUGINS = (
-    _plugin("bert_attention_plugin", "auto", "Attention of encoders."),
     _plugin("gpt_attention_plugin", "auto", "Attention of decoders; in-flight batching needs it."),
+    _plugin("bert_attention_plugin", "auto", "Attention of encoders."),
     _plugin(
         "gemm_plugin",
         None,
-        "cuBLAS in place of TensorRT's own kernels; usual for float types.",
+        "cuBLAS in place of TensorRT's own kernels: usual for 16-bit weights, shorter builds. NVFP4 checkpoints turn "
+        "it on by themselves.",
         ("auto", "float16", "float32", "bfloat16", "int32", "fp8", "nvfp4", "disable"),
     ),
-    _plugin("gemm_swiglu_plugin", "disable", "Fused gate of the MLP, FP8 on Hopper.", ("fp8", "disable")),
-    _plugin("fp8_rowwise_gemm_plugin", "disable", "Set by itself for row-wise FP8 checkpoints."),
-    _plugin("lora_plugin", "disable", "Adapters at run time."),
-    _onoff("dora_plugin", "disable", "DoRA adapters.", "plugins", "0.15"),
-    _plugin("moe_plugin", "auto", "Experts."),
-    _plugin("mamba_conv1d_plugin", "auto", "State-space layers."),
-    _plugin("nccl_plugin", "auto", "Communication between ranks; set by the world size."),
     _plugin(
-        "low_latency_gemm_plugin", "disable", "FP8 products of small batches.", ("fp8", "disable"), "0.14"
+        "gemm_swiglu_plugin",
+        "disable",
+        "Fused gate of the MLP; FP8 on Hopper, needs use_fused_mlp.",
+        ("fp8", "disable"),
+    ),
+    _plugin("fp8_rowwise_gemm_plugin", "disable", "Set by itself for row-wise FP8 checkpoints."),
+    _plugin("lora_plugin", "disable", "Adapters at run time; costs memory for them and a little speed."),
+    _onoff("plugins", "dora_plugin", "disable", "DoRA adapters; needs lora_plugin.", "0.15"),
+    _plugin("moe_plugin", "auto", "Mixtures of experts."),
+    _plugin("mamba_conv1d_plugin", "auto", "Convolutions of state-space models."),
+    _plugin("nccl_plugin", "auto", "Communication between ranks; the world size decides over it."),
+    _plugin(
+        "low_latency_gemm_plugin",
+        "disable",
+        "FP8 products of small batches: faster for a few sequences, not for many.",
+        ("fp8", "disable"),
+        "0.14",
     ),
     _plugin(
-        "low_latency_gemm_swiglu_plugin", "disable", "The same with the gate.", ("fp8", "disable"), "0.15"
+        "low_latency_gemm_swiglu_plugin",
+        "disable",
+        "The same with the gate of the MLP; needs use_fused_mlp.",
+        ("fp8", "disable"),
+        "0.15",
     ),
     _plugin(
         "gemm_allreduce_plugin",
         "disable",
-        "Product and reduction between ranks in one.",
+        "Product and reduction between ranks in one kernel.",
         ("float16", "bfloat16", "disable"),
         "0.18",
     ),
 )
-FEATURES = (
-    _onoff("context_fmha", "enable", "Fused attention for prompts; off, paged attention is off too."),
-    _onoff("bert_context_fmha_fp32_acc", "disable", "More exact sums in encoders, slower."),
-    _onoff("remove_input_padding", "enable", "Packed inputs; in-flight batching needs them."),
-    Flag(
-        "tokens_per_block",
-        "int",
-        32,
-        group="features",
-        does="Tokens of a KV block: large wastes the end of a sequence, small costs bookkeeping.",
-    ),
-    _onoff("use_paged_context_fmha", "enable", "Needed for KV reuse and chunked context."),
+FUSIONS = (
     _onoff(
-        "use_fp8_context_fmha", "enable", "FP8 attention for prompts; FP8 weights and FP8 KV cache alone."
+        "fusions",
+        "use_fused_mlp",
+        "enable",
+        "Both halves of the MLP in one product; off by itself for most quantised weights.",
     ),
-    _onoff("fuse_fp4_quant", "disable", "NVFP4 alone.", since="0.19"),
-    _onoff("multiple_profiles", "disable", "Several tunings in one engine: faster steps, longer build."),
-    _onoff("paged_state", "enable", "State-space models alone."),
-    _onoff("streamingllm", "disable", "No longer supported: enabling it ends the build."),
-    _onoff("norm_quant_fusion", "disable", "NVFP4 Llama, not with reduce_fusion.", since="1.0"),
-    _onoff("reduce_fusion", "disable", "Reduction between ranks fused with the norm; tp above 1 alone."),
-    _onoff("user_buffer", "disable", "Fewer copies between ranks; needs reduce_fusion.", since="0.15"),
-    _onoff("use_fused_mlp", "enable", "Both halves of the MLP in one product."),
-    _onoff("pp_reduce_scatter", "disable", "Mixtral with pp above 1 alone.", since="0.12"),
+    _onoff(
+        "fusions",
+        "reduce_fusion",
+        "disable",
+        "Reduction between ranks fused with the norm; tp above 1, Llama and a few others.",
+    ),
+    _onoff(
+        "fusions",
+        "user_buffer",
+        "disable",
+        "Fewer copies between ranks; needs reduce_fusion and FP8 Llama.",
+        "0.15",
+    ),
+    _onoff(
+        "fusions",
+        "norm_quant_fusion",
+        "disable",
+        "Norm and quantisation in one; NVFP4 Llama, not with reduce_fusion.",
+        "1.0",
+    ),
+    _onoff(
+        "fusions",
+        "fuse_fp4_quant",
+        "disable",
+        "Quantisation to FP4 fused into attention; NVFP4 alone.",
+        "0.19",
+    ),
+    _onoff(
+        "fusions",
+        "pp_reduce_scatter",
+        "disable",
+        "Less to send between pipeline ranks; Mixtral alone.",
+        "0.12",
+    ),
+    _onoff(
+        "fusions",
+        "multiple_profiles",
+        "disable",
+        "Several tunings in one engine: faster steps, a longer build and a larger engine.",
+    ),
 )
-BUILD_FLAGS: tuple[Flag, ...] = INPUT + LIMITS + BUILDING + ADAPTERS + PLUGINS + FEATURES
+BUILDING = (
+    _flag(
+        "building",
+        "workers",
+        "int",
+        1,
+        "Ranks built at once, at most one for each GPU; host memory grows with it.",
+        low=1,
+    ),
+    _switch(
+        "building",
+        "fast_build",
+        "Builds sooner, runs a little slower; not with INT8 or INT4 without plugin.",
+        "0.14",
+    ),
+    _switch("building", "strip_plan", "An engine without weights, to be refitted before it serves."),
+    _switch("building", "weight_sparsity", "Uses 2:4 sparse weights where the checkpoint has them."),
+    _switch(
+        "building", "weight_streaming", "Weights may stay in host memory: serves larger models, and slower."
+    ),
+    _flag("building", "log_level", "choice", "info", "How much is logged.", choices=LOG_LEVELS),
+    _flag(
+        "building",
+        "profiling_verbosity",
+        "choice",
+        "layer_names_only",
+        "What profilers can see in the engine.",
+        choices=("layer_names_only", "detailed", "none"),
+    ),
+    _switch("building", "monitor_memory", "Logs memory during the build.", "0.14"),
+    _switch("building", "dry_run", "All but the engine: the build leaves nothing to serve."),
+)
+OUTPUT = (
+    _flag(
+        "output",
+        "logits_dtype",
+        "choice",
+        None,
+        "Type of the logits. Unset: the checkpoint's.",
+        choices=("float16", "float32"),
+    ),
+    _switch("output", "gather_context_logits", "Keeps the prompt's logits: much memory, and no KV reuse."),
+    _switch("output", "gather_generation_logits", "Deprecated: a setting of the running engine now."),
+    _switch("output", "gather_all_token_logits", "Both of them."),
+    _switch("output", "enable_debug_output", "Marks every layer's output: slow and large."),
+    _flag(
+        "output", "visualize_network", "path", None, "Folder for ONNX drawings of the network.", since="0.14"
+    ),
+)
+ADAPTERS = (
+    _flag("lora", "lora_dir", "words", None, "Folders of adapters; the first one decides the settings."),
+    _flag("lora", "lora_ckpt_source", "choice", "hf", "Form of the adapters.", choices=("hf", "nemo")),
+    _flag(
+        "lora",
+        "lora_target_modules",
+        "words",
+        None,
+        "Modules that have adapters; acts only with lora_plugin.",
+        choices=LORA_MODULES,
+    ),
+    _flag("lora", "max_lora_rank", "int", 64, "Largest rank; memory grows with it.", low=1),
+    _flag(
+        "speculation",
+        "speculative_decoding_mode",
+        "choice",
+        None,
+        "How drafts are made.",
+        choices=SPECULATION,
+    ),
+    _flag(
+        "speculation",
+        "max_draft_len",
+        "int",
+        0,
+        "Most draft tokens of a step; max_seq_len grows by it.",
+        low=0,
+    ),
+)
+REMOVED = (
+    _flag(
+        "gone",
+        "max_output_len",
+        "int",
+        None,
+        "Removed: max_seq_len is prompt and answer together.",
+        until="0.12",
+    ),
+    _flag(
+        "gone",
+        "multi_block_mode",
+        "onoff",
+        "disable",
+        "Removed: the running engine decides.",
+        until="0.12",
+        choices=("enable", "disable"),
+    ),
+    _flag(
+        "gone",
+        "use_custom_all_reduce",
+        "onoff",
+        "enable",
+        "Removed: chosen by itself.",
+        until="0.12",
+        choices=("enable", "disable"),
+    ),
+    _flag(
+        "gone",
+        "enable_xqa",
+        "onoff",
+        "enable",
+        "Removed: always on.",
+        until="0.16",
+        choices=("enable", "disable"),
+    ),
+    _flag(
+        "gone",
+        "auto_parallel",
+        "int",
+        1,
+        "Removed: the conversion fixes the ranks.",
+        since="0.17",
+        until="1.0",
+    ),
+    _flag("gone", "gpus_per_node", "int", 8, "Removed with auto_parallel.", since="0.17", until="1.0"),
+    _flag("gone", "cluster_key", "text", None, "Removed with auto_parallel.", since="0.17", until="1.0"),
+)
+BUILD_FLAGS: tuple[Flag, ...] = (
+    *INPUT,
+    *LIMITS,
+    *ATTENTION,
+    *PLUGINS,
+    *FUSIONS,
+    *BUILDING,
+    *OUTPUT,
+    *ADAPTERS,
+    *REMOVED,
+)
 BY_NAME: dict[str, Flag] = {flag.name: flag for flag in BUILD_FLAGS} | {
     alias: flag for flag in BUILD_FLAGS for alias in flag.aliases
-}
-
-# Flags of older releases and of tutorials: what to do in their place.
-GONE: dict[str, str] = {
-    "enable_context_fmha": "context_fmha enable, the default",
-    "use_gpt_attention_plugin": "gpt_attention_plugin",
-    "use_gemm_plugin": "gemm_plugin",
-    "use_inflight_batching": "nothing: paged KV cache and packed inputs, the defaults, allow it",
-    "world_size": "the conversion's tp_size and pp_size",
-    "tp_size": "the conversion's tp_size",
-    "pp_size": "the conversion's pp_size",
-    "cp_size": "the conversion's cp_size",
-    "multi_block_mode": "the backend's parameter multi_block_mode, on by default",
-    "context_fmha_fp32_acc": "the backend's parameter enable_context_fmha_fp32_acc",
-    "enable_xqa": "nothing: always on",
-    "use_custom_all_reduce": "nothing: chosen by itself",
-    "use_context_fmha_for_generation": "nothing: removed",
-    "lookup_plugin": "nothing: chosen by itself",
-    "use_lookup_plugin": "nothing: chosen by itself",
-    "strongly_typed": "nothing: always on",
-    "weakly_typed": "nothing: engines are always strongly typed",
-    "auto_parallel": "the conversion's tp_size and pp_size",
-    "gpus_per_node": "nothing",
-    "cluster_key": "nothing",
-    "builder_opt": "nothing",
-    "builder_force_num_profiles": "the environment's BUILDER_FORCE_NUM_PROFILES",
-    "model_dir": "the conversion's model_dir; the build takes checkpoint_dir",
-    "dtype": "the conversion's dtype",
-    "use_weight_only": "the conversion's use_weight_only",
-    "weight_only_precision": "the conversion's weight_only_precision",
-    "use_smooth_quant": "the conversion's smoothquant",
-    "int8_kv_cache": "the conversion's int8_kv_cache",
-    "fp8_kv_cache": "the conversion's fp8_kv_cache",
-    "enable_fp8": "a quantisation to fp8",
-    "quantization": "a quantisation profile",
-    "qformat": "a quantisation profile",
-    "kv_cache_dtype": "a quantisation profile's KV type",
-    "use_embedding_sharing": "nothing: chosen by itself",
-    "parallel_build": "workers",
-    "use_rmsnorm_plugin": "nothing: removed",
-    "use_layernorm_plugin": "nothing: removed",
-    "remove_padding": "remove_input_padding",
 }

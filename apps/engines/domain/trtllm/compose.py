@@ -8,10 +8,12 @@ from typing import Any
 from apps.core.exceptions import Finding, InvalidInput
 from apps.engines.domain.memory.gpus import GPUS, find_gpu
 from apps.engines.domain.trtllm import rules
+from apps.engines.domain.trtllm.asked import MODELOPT, READY_MADE
 from apps.engines.domain.trtllm.build_flags import BUILD_FLAGS, BY_NAME
 from apps.engines.domain.trtllm.conversion_flags import CONVERT, QUANTIZE
 from apps.engines.domain.trtllm.flag import Version
 from apps.engines.domain.trtllm.request import BuildRequest, read_request, release_of
+from apps.engines.domain.trtllm.rules_quantization import AWQ_MOST_TEXTS
 from apps.registry.domain.model_config import facts_of
 from apps.registry.domain.model_facts import ModelFacts
 
@@ -52,7 +54,6 @@ CONTRIB: dict[str, str] = {
 }
 # From this release on scripts lie under models/core and models/contrib.
 MOVED: Version = (0, 18, 0)
-QUANTIZED_BY_CALIBRATION = {"fp8", "nvfp4", "int4_awq", "w4a8_awq"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def compose(request: BuildRequest, work: str, facts: ModelFacts | None = None) -
     if recipe == "engine":
         findings += rules.check(request, release, facts, sm)
     else:
-        findings += _checkpoint_rules(request, sm)
+        findings += rules.check_checkpoint(request, facts, sm)
     if any(found.severity == "error" for found in findings):
         return Composed(recipe, (), tuple(findings))
     if recipe == "checkpoint":
@@ -156,7 +157,7 @@ def _engine_steps(
     ranks = request.parallel.world
     findings: list[Finding] = []
     weights = ("config.json", *(f"rank{rank}.safetensors" for rank in range(ranks)))
-    if request.quantization.format in QUANTIZED_BY_CALIBRATION:
+    if by_quantizer(request):
         argv = _quantize(request, checkpoint)
         name = "quantize"
     else:
@@ -176,13 +177,18 @@ def _engine_steps(
     return [first, second], findings
 
 
+def by_quantizer(request: BuildRequest) -> bool:
+    """Whether quantize.py makes the checkpoint; else convert_checkpoint.py does."""
+    return request.quantization.format in MODELOPT or "autoq_format" in request.quantization.options
+
+
 def _quantize(request: BuildRequest, output: str) -> tuple[str, ...]:
     quantization = request.quantization
     values: dict[str, Any] = {
         "model_dir": request.model,
         "output_dir": output,
         "dtype": request.dtype,
-        "qformat": quantization.format,
+        "qformat": quantization.format if quantization.format in MODELOPT else "full_prec",
         "tp_size": request.parallel.tp,
         "pp_size": request.parallel.pp,
         "calib_dataset": quantization.calibration.dataset,
@@ -196,6 +202,9 @@ def _quantize(request: BuildRequest, output: str) -> tuple[str, ...]:
         values["awq_block_size"] = quantization.group_size
     if quantization.quantize_lm_head:
         values["quantize_lm_head"] = True
+    if request.parallel.cp > 1:
+        values["cp_size"] = request.parallel.cp
+    values |= quantization.options
     program = f"{request.target.examples}/quantization/quantize.py"
     return (request.target.python, program, *_words(QUANTIZE, values))
 
@@ -203,7 +212,7 @@ def _quantize(request: BuildRequest, output: str) -> tuple[str, ...]:
 def _calibration_size(request: BuildRequest) -> int:
     size = request.quantization.calibration.size
     if request.quantization.format in ("int4_awq", "w4a8_awq"):
-        return min(size, rules.AWQ_MOST_TEXTS) if size > 0 else rules.AWQ_MOST_TEXTS
+        return min(size, AWQ_MOST_TEXTS) if size > 0 else AWQ_MOST_TEXTS
     return size
 
 
@@ -217,6 +226,7 @@ def _convert(
         "dtype": request.dtype,
         "tp_size": request.parallel.tp,
         "pp_size": request.parallel.pp,
+        **({"cp_size": request.parallel.cp} if request.parallel.cp > 1 else {}),
         **_expert_parallel(request),
         **_converted_quantization(request),
         **request.convert,
@@ -235,10 +245,10 @@ def _converted_quantization(request: BuildRequest) -> dict[str, Any]:
     kind = quantization.format
     if kind in ("int8_wo", "int4_wo"):
         found |= {"use_weight_only": True, "weight_only_precision": kind.removesuffix("_wo")}
-    elif kind in ("gptq", "awq"):
+    elif kind in READY_MADE:
         found |= {
             "use_weight_only": True,
-            "weight_only_precision": f"int4_{kind}",
+            "weight_only_precision": "int8_gptq" if kind == "gptq_int8" else f"int4_{kind}",
             "per_group": True,
             "group_size": quantization.group_size,
         }
@@ -252,6 +262,8 @@ def _converted_quantization(request: BuildRequest) -> dict[str, Any]:
         }
     elif kind == "fp8_rowwise":
         found["use_fp8_rowwise"] = True
+    elif kind == "qserve":
+        found |= {"use_qserve": True, "per_group": not quantization.per_channel}
     if quantization.kv_cache != "auto":
         found[f"{quantization.kv_cache}_kv_cache"] = True
     if kind == "int8_sq" or quantization.kv_cache == "int8":
@@ -310,38 +322,9 @@ def _words(table: dict[str, Any], values: dict[str, Any]) -> list[str]:
     return [word for name, value in values.items() for word in table[name].words(value)]
 
 
-def _checkpoint_rules(request: BuildRequest, sm: int | None) -> list[Finding]:
-    found: list[Finding] = []
-    for section in ("build", "convert"):
-        found += [
-            Finding(
-                "no_compile",
-                "error",
-                f"The checkpoint recipe compiles nothing, so {name} has no meaning.",
-                f"{section}.{name}",
-                "Remove it; limits of the running engine belong to the batching profile.",
-            )
-            for name in getattr(request, section)
-        ]
-    if request.quantization.format not in ("none", "fp8", "nvfp4", "int4_awq", "w4a8_awq"):
-        message = f"The PyTorch backend has no {request.quantization.format}."
-        found.append(
-            Finding(
-                "format_unknown_here", "error", message, "quantization", "Use none, fp8, nvfp4 or int4_awq."
-            )
-        )
-    if sm is not None and request.quantization.format == "nvfp4" and sm < 100:
-        message = f"NVFP4 needs Blackwell (SM 100 and later); this GPU is SM {sm}."
-        found.append(Finding("nvfp4_unsupported_gpu", "error", message, "quantization", "Use fp8."))
-    if sm is not None and request.quantization.format in ("fp8", "w4a8_awq") and sm < 89:
-        message = f"FP8 weights need Ada or Hopper (SM 89 and later); this GPU is SM {sm}."
-        found.append(Finding("fp8_unsupported_gpu", "error", message, "quantization", "Use int4_awq."))
-    return found
-
-
 def _checkpoint_steps(request: BuildRequest, work: str) -> list[ComposedStep]:
     model, steps = request.model, []
-    if request.quantization.format != "none":
+    if by_quantizer(request):
         model = f"{work}/checkpoint"
         argv = _quantize(request, model)
         export = QUANTIZE["export_format"].words("hf")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apps.core.exceptions import Finding, InvalidInput
-from apps.engines.domain.trtllm.build_flags import BY_NAME, GONE
+from apps.engines.domain.trtllm.build_flags import BY_NAME
+from apps.engines.domain.trtllm.conversion_flags import CONVERT
 from apps.engines.domain.trtllm.flag import parse_version
+from apps.engines.domain.trtllm.gone_flags import GONE_BUILD
 
 Recipe = Literal["auto", "engine", "checkpoint"]
 Format = Literal[
@@ -23,9 +26,13 @@ Format = Literal[
     "int8_wo",
     "int4_wo",
     "gptq",
+    "gptq_int8",
     "awq",
+    "qserve",
 ]
 API_VERSION = "inflight/v1"
+# As apps.core.names has it, which this plain package may not import.
+NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,62}$")
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -152,6 +159,13 @@ def _document(document: Any, number: int) -> tuple[str, str, Mapping[str, Any]]:
         raise _refuse("document_invalid", f"Document {number} is no mapping.", f"document {number}")
     kind, metadata, spec = document.get("kind"), document.get("metadata"), document.get("spec")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if isinstance(name, str) and not NAME.match(name):
+        raise _refuse(
+            "name_invalid",
+            f"{name!r} cannot be a name: it stands in folder names and addresses.",
+            "metadata.name",
+            "Use lower-case letters, digits, dots, dashes and underscores; begin with a letter or digit.",
+        )
     if document.get("apiVersion") != API_VERSION:
         raise _refuse(
             "api_version",
@@ -223,7 +237,11 @@ def _finding(fault: Any, where: str) -> Finding:
     path = ".".join([where, *(str(part) for part in fault["loc"])])
     if fault["type"] == "extra_forbidden":
         name = str(fault["loc"][-1])
-        remedy = f"Write it under build: {name}." if name in BY_NAME or name in GONE else "Remove it."
+        remedy = "Remove it."
+        if name in BY_NAME or name in GONE_BUILD:
+            remedy = f"Write it under build: {name}."
+        elif name in CONVERT:
+            remedy = f"Write it under convert: {name}."
         return Finding("unknown_field", "error", f"{path} is no field of this document.", path, remedy)
     return Finding("field_invalid", "error", f"{path}: {fault['msg']}.", path, "Correct the value.")
 

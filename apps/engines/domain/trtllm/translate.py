@@ -1,4 +1,4 @@
-"""A pasted trtllm-build, convert_checkpoint.py or quantize.py line becomes a profile, and a list of what changed.
+"""Pasted trtllm-build, convert_checkpoint.py or quantize.py lines become a profile, and a list of what changed.
 
 Old tutorials write flags that are gone, flags without their value and programs that never existed; each is named with
 what takes its place. Nothing of the line is run.
@@ -6,196 +6,224 @@ what takes its place. Nothing of the line is run.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from apps.core.exceptions import Finding, InvalidInput
-from apps.engines.domain.trtllm.build_flags import BY_NAME, GONE
+from apps.core.exceptions import Finding
+from apps.engines.domain.trtllm.build_flags import BY_NAME
+from apps.engines.domain.trtllm.command_line import Command, read_commands
 from apps.engines.domain.trtllm.conversion_flags import CONVERT, QUANTIZE
 from apps.engines.domain.trtllm.flag import Flag, Version, parse_version
+from apps.engines.domain.trtllm.gone_flags import GONE
+from apps.engines.domain.trtllm.never_existed import refuse_inventions
+from apps.engines.domain.trtllm.request import Target, release_of
+from apps.engines.domain.trtllm.translated import Change, Translated, merge
+from apps.engines.domain.trtllm.translated_profile import profile_of
 
 NEWEST = "1.2.1"
-# What tutorials show and no release ever had, with the right form.
-NEVER: tuple[tuple[re.Pattern[str], str, str], ...] = (
-    (
-        re.compile(r"\bBuilder\s*\(\s*(?:\w+\s*=\s*)?[^)]*(?:model_path|precision)"),
-        "A Builder(model_path=..., precision=...) class was never in TensorRT-LLM.",
-        "Convert with convert_checkpoint.py and run trtllm-build, or serve the checkpoint with trtllm-serve.",
-    ),
-    (
-        re.compile(r"\btrt_llm_server\b|\btrtllm_server\b|\btrtllm-server\b"),
-        "There is no program trt_llm_server.",
-        "Serve with tritonserver, or with trtllm-serve.",
-    ),
-    (
-        re.compile(r"\btrtllm-convert\b|\btrtllm-quantize\b"),
-        "There is no program of that name.",
-        "Use convert_checkpoint.py or quantize.py of the release's examples.",
-    ),
-    (
-        re.compile(r"\btensorrt_llm\.Engine\b|\bfrom tensorrt_llm import Engine\b"),
-        "tensorrt_llm has no Engine.",
-        "Use from tensorrt_llm import LLM.",
-    ),
-)
-_PROGRAMS = {
-    "trtllm-build": "build",
-    "convert_checkpoint.py": "convert",
-    "quantize.py": "quantize",
-    "build.py": "build",
+_TABLES: dict[str, dict[str, Flag]] = {
+    "build": BY_NAME,
+    "convert": CONVERT,
+    "quantize": QUANTIZE,
+    # Before 0.8 one build.py converted and built; its flags are today's of two programs.
+    "legacy": {**CONVERT, **BY_NAME},
 }
-_TABLES: dict[str, dict[str, Flag]] = {"build": BY_NAME, "convert": CONVERT, "quantize": QUANTIZE}
-_SHORT = {"sq": "smoothquant"}
-_OURS = {
+OURS = {
     "build": {"checkpoint_dir", "output_dir", "output_timing_cache", "input_timing_cache"},
-    "convert": {"output_dir"},
+    "convert": {"output_dir", "save_config_only"},
     "quantize": {"output_dir"},
+    "legacy": {"output_dir", "checkpoint_dir"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing that was not taken over as written: `was` and `now` as text, `why` in a sentence."""
-
-    was: str
-    now: str
-    why: str
-
-
-@dataclass(slots=True)
-class Translated:
-    """`profile` holds the fields of a BuildProfile document (without its checkpoint), `model` the source's folder."""
-
-    program: str
-    profile: dict[str, Any] = field(default_factory=dict)
-    model: str = ""
-    changes: list[Change] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+# Flags that only changed their name, by program.
+RENAMED: dict[str, dict[str, str]] = {
+    "build": {
+        "use_gpt_attention_plugin": "gpt_attention_plugin",
+        "use_bert_attention_plugin": "bert_attention_plugin",
+        "use_gemm_plugin": "gemm_plugin",
+        "use_lora_plugin": "lora_plugin",
+        "enable_context_fmha": "context_fmha",
+        "remove_padding": "remove_input_padding",
+        "hf_lora_dir": "lora_dir",
+    },
+    "convert": {
+        "hf_model_dir": "model_dir",
+        "ammo_quant_ckpt_path": "quant_ckpt_path",
+        "modelopt_quant_ckpt_path": "quant_ckpt_path",
+        "storage_type": "dtype",
+        "data_type": "dtype",
+    },
+    "quantize": {
+        "hf_model_dir": "model_dir",
+        "quant_format": "qformat",
+        "export_path": "output_dir",
+        "calib_max_length": "calib_max_seq_length",
+        "group_size": "awq_block_size",
+    },
+}
+RENAMED["legacy"] = RENAMED["build"] | RENAMED["convert"]
+_DTYPES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+_QFORMATS = {
+    "fp16": "full_prec",
+    "bf16": "full_prec",
+    "float16": "full_prec",
+    "none": "full_prec",
+    "int4": "int4_awq",
+    "awq": "int4_awq",
+    "sq": "int8_sq",
+    "smoothquant": "int8_sq",
+    "w4a8": "w4a8_awq",
+    "fp4": "nvfp4",
+}
+_ENABLED = frozenset({"enable", "enabled", "true", "True", "1", "on", "yes"})
+_DISABLED = frozenset({"disable", "disabled", "false", "False", "0", "off", "no"})
 
 
 def translate(text: str, release: str = NEWEST) -> Translated:
-    """Read one pasted command. Raises InvalidInput where it is none that is known."""
-    for pattern, what, instead in NEVER:
-        if pattern.search(text):
-            raise InvalidInput("never_existed", what, field="command", remedy=instead)
-    words = _split(text)
-    kind, rest = _program(words)
-    found = Translated(kind)
-    given = _read(kind, rest, found)
-    _sort(kind, given, parse_version(release), found)
+    """Read pasted commands. Raises InvalidInput where there is none that is known, or one that never existed."""
+    refuse_inventions(text)
+    version = release_of(Target(tensorrt_llm=release))
+    commands, others = read_commands(text)
+    parts = [_one(command, version) for command in commands]
+    found = merge(parts)
+    for word in others:
+        message = f"{word} ... was not read: it makes no build."
+        found.findings.append(Finding("not_read", "info", message, "command", "Nothing is to be done."))
     return found
 
 
-def _split(text: str) -> list[str]:
-    joined = re.sub(r"\\[ \t]*\n", " ", text.strip())
-    if re.search(r"\\[ \t]+\S", joined):
-        raise InvalidInput(
-            "shell_line_continuation",
-            "A backslash is followed by a space and more text, so the shell would end the command there.",
-            field="command",
-            remedy="Put the backslash at the very end of each line.",
-        )
-    try:
-        return shlex.split(joined, comments=True)
-    except ValueError as error:
-        raise InvalidInput(
-            "command_unreadable",
-            f"The quotes do not close ({error}).",
-            field="command",
-            remedy="Paste it whole.",
-        ) from error
+def _one(command: Command, release: Version) -> Translated:
+    found = Translated(command.kind)
+    for word in command.stray:
+        message = f"{word} belongs to no flag."
+        found.findings.append(Finding("stray_word", "warning", message, "command", "Remove it."))
+    if command.kind == "legacy":
+        why = "Before 0.8 each model had a build.py; today it is convert_checkpoint.py and trtllm-build."
+        found.changes.append(Change(command.program, "convert_checkpoint.py, trtllm-build", why))
+    given = _given(command, found)
+    values: dict[str, Any] = {}
+    for name, words in given.items():
+        _sort(command.kind, name, words, given, release, values, found)
+    found.profile = profile_of(command.kind, values, found)
+    return found
 
 
-def _program(words: list[str]) -> tuple[str, list[str]]:
-    for index, word in enumerate(words):
-        name = word.rsplit("/", 1)[-1]
-        if name in _PROGRAMS:
-            return _PROGRAMS[name], words[index + 1 :]
-    raise InvalidInput(
-        "command_unknown",
-        "This calls neither trtllm-build nor convert_checkpoint.py nor quantize.py.",
-        field="command",
-        remedy="Paste the whole line, beginning with the program.",
-    )
-
-
-def _read(kind: str, words: list[str], found: Translated) -> dict[str, list[str]]:
+def _given(command: Command, found: Translated) -> dict[str, list[str]]:
     given: dict[str, list[str]] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--") or (word.startswith("-") and word[1:] in _SHORT):
-            name, _equals, value = word.lstrip("-").partition("=")
-            name = _full_name(kind, _SHORT.get(name, name).replace("-", "_"))
-            given[name] = [value] if value else []
-        elif word in ("&&", ";", "|", ">", "2>&1"):
-            break
-        elif name:
-            given[name].append(word)
-        else:
-            message = f"{word} belongs to no flag."
-            found.findings.append(Finding("stray_word", "warning", message, "command", "Remove it."))
+    for typed, words in command.flags:
+        name = _full_name(command.kind, typed, found)
+        if name in given:
+            was = " ".join([f"--{name}", *given[name]])
+            found.changes.append(Change(was, "", "Given twice; the last one counts."))
+        given[name] = words
+        for word in words:
+            if "$" in word or (word.startswith("<") and word.endswith(">")):
+                message = f"--{name} {word}: a placeholder; no shell fills it in here."
+                found.findings.append(
+                    Finding("placeholder", "warning", message, name, "Write the value itself.")
+                )
     return given
 
 
-def _full_name(kind: str, name: str) -> str:
+def _full_name(kind: str, typed: str, found: Translated) -> str:
     """argparse takes any prefix that only one flag has."""
     table = _TABLES[kind]
-    if name in table or name in GONE:
+    name = typed.replace("-", "_")
+    if name != typed and (name in table or name in _gone_table(kind)):
+        found.changes.append(Change(f"--{typed}", f"--{name}", "The flag is spelled with underscores."))
+    if name in table or name in _gone_table(kind) or name in RENAMED[kind]:
         return name
-    longer = {flag.name for known, flag in table.items() if known.startswith(name)}
-    return longer.pop() if len(longer) == 1 else name
+    longer = {flag.name for known, flag in table.items() if known.startswith(name) and not flag.until}
+    if len(longer) == 1:
+        (full,) = longer
+        found.changes.append(Change(f"--{typed}", f"--{full}", "Written in full."))
+        return full
+    return name
 
 
-def _sort(kind: str, given: Mapping[str, list[str]], release: Version, found: Translated) -> None:
-    values: dict[str, Any] = {}
-    for name, words in given.items():
-        flag = _TABLES[kind].get(name)
-        written = " ".join([f"--{name}", *words])
-        if flag is None or not flag.known_in(release):
-            _gone(kind, name, words, written, given, values, found)
-        elif flag.name in _OURS[kind]:
-            found.changes.append(Change(written, "", "Inflight chooses this folder for each attempt."))
-        else:
-            _take(flag, words, written, values, found)
-    if kind == "build":
-        found.profile = {"builder": "trtllm", "recipe": "engine", "build": values}
-    elif kind == "convert":
-        found.profile = _from_convert(values, found)
+def _gone_table(kind: str) -> dict[str, str]:
+    return GONE["convert"] | GONE["build"] if kind == "legacy" else GONE[kind]
+
+
+def _sort(
+    kind: str,
+    name: str,
+    words: list[str],
+    given: Mapping[str, list[str]],
+    release: Version,
+    values: dict[str, Any],
+    found: Translated,
+) -> None:
+    flag = _TABLES[kind].get(name)
+    written = " ".join([f"--{name}", *words])
+    if flag is None or not flag.known_in(release):
+        _gone(kind, name, words, written, given, values, found)
+    elif flag.name in OURS[kind]:
+        found.changes.append(Change(written, "", "Inflight chooses this for each attempt."))
     else:
-        found.profile = _from_quantize(values, found)
+        _take(flag, words, written, values, found)
 
 
 def _take(flag: Flag, words: list[str], written: str, values: dict[str, Any], found: Translated) -> None:
-    if not words and flag.form == "onoff":
-        found.changes.append(
-            Change(written, f"{flag.option} enable", "The flag takes enable or disable today.")
-        )
-        values[flag.name] = "enable"
-        return
-    if flag.form == "switch":
-        values[flag.name] = True
-        if words and words[0] not in ("true", "True", "1"):
-            found.changes.append(Change(written, flag.option, "The flag takes no value."))
-        return
     if flag.name == "paged_kv_cache":
-        kind = "paged" if not words or words[0] == "enable" else "continuous"
+        kind = "continuous" if words and words[0] in _DISABLED else "paged"
         found.changes.append(Change(written, f"--kv_cache_type {kind}", "paged_kv_cache is deprecated."))
         values["kv_cache_type"] = kind
         return
-    value = _parsed(flag, words)
+    if flag.form == "onoff":
+        _take_onoff(flag, words, written, values, found)
+        return
+    if flag.form == "switch":
+        on = not (words and words[0] in _DISABLED)
+        if words:
+            now = flag.option if on else ""
+            found.changes.append(Change(written, now, "The flag takes no value: it is there or not."))
+        if on:
+            values[flag.name] = True
+        return
+    if not words and flag.form == "choice" and "auto" in flag.choices:
+        found.changes.append(Change(written, f"{flag.option} auto", "The flag takes a value today."))
+        values[flag.name] = "auto"
+        return
+    value = _parsed(flag, words, found)
     if why := flag.problem(value):
         message = f"{written}: {why}."
         found.findings.append(Finding("flag_value", "error", message, flag.name, "Correct the value."))
+    if flag.name != written.split()[0].lstrip("-") and flag.aliases:
+        found.changes.append(Change(written.split()[0], flag.option, "Another name of the same flag."))
     values[flag.name] = value
 
 
-def _parsed(flag: Flag, words: list[str]) -> Any:
+def _take_onoff(
+    flag: Flag, words: list[str], written: str, values: dict[str, Any], found: Translated
+) -> None:
+    word = words[0] if words else ""
+    # Plugins became enable|disable flags of their own: a type after the old name meant "on".
+    off = word in _DISABLED
+    value = "disable" if off else "enable"
+    if not word:
+        why = "The flag takes enable or disable today."
+        found.changes.append(Change(written, f"{flag.option} {value}", why))
+    elif word not in ("enable", "disable"):
+        if word not in _ENABLED | _DISABLED:
+            message = f"{written}: enable or disable is expected."
+            found.findings.append(Finding("flag_value", "error", message, flag.name, "Correct the value."))
+            values[flag.name] = word
+            return
+        found.changes.append(Change(written, f"{flag.option} {value}", "The flag takes enable or disable."))
+    values[flag.name] = value
+
+
+def _parsed(flag: Flag, words: list[str], found: Translated) -> Any:
     if flag.form == "words":
-        return list(words)
+        return [part for word in words for part in word.split(",") if part]
     text = " ".join(words)
+    aliases = _QFORMATS if flag.name == "qformat" else _DTYPES if "float16" in flag.choices else {}
+    if flag.choices and text not in flag.choices:
+        spelled = aliases.get(text.lower(), text.lower().replace("-", "_"))
+        if spelled in flag.choices:
+            why = "Spelled as the program takes it."
+            found.changes.append(Change(f"{flag.option} {text}", f"{flag.option} {spelled}", why))
+            return spelled
     try:
         if flag.form == "int":
             return int(text)
@@ -215,109 +243,84 @@ def _gone(
     values: dict[str, Any],
     found: Translated,
 ) -> None:
-    if kind == "build" and name == "max_output_len":
-        prompt, answer = _number(given.get("max_input_len"), 1024), _number(words, 0)
-        if "max_seq_len" not in given and answer:
+    if name == "max_output_len" and kind in ("build", "legacy"):
+        prompt, answer = number(given.get("max_input_len"), 1024), number(words, 0)
+        if not {"max_seq_len", "max_decoder_seq_len"} & given.keys() and answer:
             values["max_seq_len"] = prompt + answer
             why = f"max_seq_len is prompt and answer together: {prompt} + {answer}."
             found.changes.append(Change(written, f"--max_seq_len {prompt + answer}", why))
             return
-    if kind == "build" and name in ("tp_size", "pp_size") and _number(words, 1) > 1:
-        parallel = found.findings
+    if kind == "build" and name in ("tp_size", "pp_size", "cp_size", "world_size") and number(words, 1) > 1:
         message = f"{written} changes nothing in a build: the conversion fixes the ranks."
-        parallel.append(
-            Finding("build_flag_does_not_set_tp", "warning", message, name, "Set parallel in the profile.")
-        )
-    if kind == "build" and name in ("use_gpt_attention_plugin", "use_gemm_plugin"):
-        new = name.removeprefix("use_")
-        values[new] = words[0] if words else "auto"
-        found.changes.append(Change(written, f"--{new} {values[new]}", "The flag was renamed."))
+        remedy = "Set parallel in the profile."
+        found.findings.append(Finding("build_flag_does_not_set_tp", "warning", message, name, remedy))
+    renamed = RENAMED[kind].get(name)
+    if renamed is not None:
+        _rename(kind, renamed, words, written, values, found)
         return
-    if kind == "build" and name == "enable_context_fmha":
-        values["context_fmha"] = "enable"
-        found.changes.append(Change(written, "--context_fmha enable", "The flag was renamed."))
+    if kind == "legacy" and name == "use_smooth_quant":
+        values["smoothquant"] = 0.5
+        found.changes.append(Change(written, "--smoothquant 0.5", "The strength is the flag's value today."))
         return
-    instead = GONE.get(name, "") if kind == "build" else ""
-    if instead or (kind == "build" and name in BY_NAME):
-        found.changes.append(
-            Change(written, "", f"Gone; use {instead}." if instead else "Gone in this release.")
-        )
+    if kind == "legacy" and name == "world_size":
+        values.setdefault("world_size", number(words, 1))
         return
-    message = f"No release has {written}."
-    found.findings.append(Finding("unknown_flag", "error", message, name, "Check its spelling."))
+    moved = _moved_to(kind, name)
+    if moved is not None:
+        value = _parsed(moved, words, found)
+        values[f"build.{moved.name}"] = value
+        found.changes.append(Change(written, f"trtllm-build {moved.option}", "It moved to trtllm-build."))
+        return
+    _say_gone(kind, name, written, found)
 
 
-def _number(words: list[str] | None, default: int) -> int:
+def _rename(
+    kind: str, name: str, words: list[str], written: str, values: dict[str, Any], found: Translated
+) -> None:
+    flag = _TABLES[kind][name]
+    if name in OURS[kind]:
+        found.changes.append(Change(written, "", "Inflight chooses this for each attempt."))
+        return
+    inner = Translated(kind)
+    _take(flag, words, written, values, inner)
+    found.findings += inner.findings
+    now = " ".join(flag.words(values.get(flag.name, "")))
+    found.changes.append(Change(written, now, "The flag was renamed."))
+
+
+def _moved_to(kind: str, name: str) -> Flag | None:
+    """The build's flag that took over one of the conversion."""
+    instead = GONE["convert"].get(name, "") if kind == "convert" else ""
+    return BY_NAME.get(instead.removeprefix("the build's ")) if instead.startswith("the build's ") else None
+
+
+def _say_gone(kind: str, name: str, written: str, found: Translated) -> None:
+    instead = _gone_table(kind).get(name, "")
+    if instead:
+        text = instead.removeprefix("nothing: ")
+        why = f"Gone: {text}." if instead.startswith("nothing") else f"Gone; use {instead}."
+        found.changes.append(Change(written, "", why))
+        return
+    if name in _TABLES[kind]:
+        flag = _TABLES[kind][name]
+        when = f"until {flag.until}" if flag.until else f"since {flag.since}"
+        found.changes.append(Change(written, "", f"Not in this release ({when})."))
+        return
+    other = next((program for program, table in _OTHERS.items() if name in table), "")
+    remedy = f"It is a flag of {other}: paste that command too." if other else "Check its spelling."
+    found.findings.append(Finding("unknown_flag", "error", f"No release has {written} here.", name, remedy))
+
+
+_OTHERS: dict[str, dict[str, Flag]] = {
+    "trtllm-build": BY_NAME,
+    "convert_checkpoint.py": CONVERT,
+    "quantize.py": QUANTIZE,
+}
+
+
+def number(words: list[str] | None, default: int) -> int:
+    """The first word as a whole number, or the default."""
     return int(words[0]) if words and words[0].isdecimal() else default
 
 
-def _ranks(values: dict[str, Any]) -> dict[str, int]:
-    ranks = {name: values.pop(f"{name}_size") for name in ("tp", "pp") if f"{name}_size" in values}
-    return {name: size for name, size in ranks.items() if isinstance(size, int)}
-
-
-def _from_convert(values: dict[str, Any], found: Translated) -> dict[str, Any]:
-    found.model = str(values.pop("model_dir", ""))
-    profile: dict[str, Any] = {"builder": "trtllm", "recipe": "engine"}
-    if parallel := _ranks(values):
-        profile["parallel"] = parallel
-    if "dtype" in values:
-        profile["dtype"] = values.pop("dtype")
-    quantization: dict[str, Any] = {}
-    if values.pop("use_weight_only", False):
-        precision = values.pop("weight_only_precision", "int8")
-        kind = {
-            "int8": "int8_wo",
-            "int4": "int4_wo",
-            "int4_gptq": "gptq",
-            "int8_gptq": "gptq",
-            "int4_awq": "awq",
-        }
-        quantization["format"] = kind.get(precision, precision)
-        values.pop("per_group", None)
-        if "group_size" in values:
-            quantization["groupSize"] = values.pop("group_size")
-        if "quant_ckpt_path" in values:
-            quantization["weights"] = values.pop("quant_ckpt_path")
-    elif "smoothquant" in values:
-        quantization = {"format": "int8_sq", "smoothquant": values.pop("smoothquant")}
-        quantization["perChannel"] = bool(values.pop("per_channel", False))
-        quantization["perToken"] = bool(values.pop("per_token", False))
-    elif values.pop("use_fp8_rowwise", False):
-        quantization["format"] = "fp8_rowwise"
-    for dtype in ("int8", "fp8"):
-        if values.pop(f"{dtype}_kv_cache", False):
-            quantization["kvCacheDtype"] = dtype
-    if quantization:
-        profile["quantization"] = quantization
-    if values:
-        profile["convert"] = values
-    return profile
-
-
-def _from_quantize(values: dict[str, Any], found: Translated) -> dict[str, Any]:
-    found.model = str(values.pop("model_dir", ""))
-    profile: dict[str, Any] = {"builder": "trtllm"}
-    if parallel := _ranks(values):
-        profile["parallel"] = parallel
-    if "dtype" in values:
-        profile["dtype"] = values.pop("dtype")
-    kind = values.pop("qformat", "full_prec")
-    quantization: dict[str, Any] = {"format": "none" if kind == "full_prec" else kind}
-    if "kv_cache_dtype" in values:
-        quantization["kvCacheDtype"] = values.pop("kv_cache_dtype")
-    if "awq_block_size" in values:
-        quantization["groupSize"] = values.pop("awq_block_size")
-    if values.pop("quantize_lm_head", False):
-        quantization["quantizeLmHead"] = True
-    names = {"calib_dataset": "dataset", "calib_size": "size", "calib_max_seq_length": "maxSeqLength"}
-    names["batch_size"] = "batchSize"
-    calibration = {new: values.pop(old) for old, new in names.items() if old in values}
-    if calibration:
-        quantization["calibration"] = calibration
-    profile["quantization"] = quantization
-    found.changes += [
-        Change(" ".join(QUANTIZE[name].words(value)), "", "Not kept: the profile has no field for it.")
-        for name, value in values.items()
-    ]
-    return profile
+__all__ = ["NEWEST", "Change", "Translated", "parse_version", "translate"]
