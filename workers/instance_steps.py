@@ -20,7 +20,7 @@ from apps.core.transitions import amend, transition
 from apps.serving import reconcile as rows_side
 from apps.serving import states
 from apps.serving.models import Instance
-from workers import failures, load_measures
+from workers import engine_guard, failures, load_measures
 from workers.instance_looks import Looks
 from workers.instance_spec import server_identity, server_ports, server_spec
 from workers.runtimes import spawn
@@ -89,6 +89,9 @@ class Stepper:
     def _placed(self, row: Instance) -> bool:
         key = self._key(row, "prepare")
         if not self.jobs.knows(key):
+            unfit = engine_guard.refusal(row)
+            if unfit is not None:
+                return self._fail(row, unfit)
             try:
                 spec = server_spec(row, whole=True)
             except (ServerFailure, InflightError, OSError) as error:

@@ -102,7 +102,7 @@ def needs_of(manifest: Mapping[str, Any], *, imported: bool = False) -> EngineNe
     """What a manifest of ours says; keys that are not there are not known."""
     gpu, versions, engine = (_mapping(manifest.get(key)) for key in ("gpu", "versions", "engine"))
     builder = str(_mapping(manifest.get("builder")).get("name", ""))
-    recipe = str(manifest.get("recipe") or (GGUF if builder in ("", "llamacpp") else ENGINE))
+    recipe = GGUF if builder == "llamacpp" else str(manifest.get("recipe") or (ENGINE if builder else GGUF))
     sizes = [
         _whole(file.get("size_bytes")) or 0
         for file in map(_mapping, manifest.get("files") or ())

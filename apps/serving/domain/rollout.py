@@ -23,6 +23,8 @@ DETERMINISTIC = frozenset(
         "start_failed",
         "binary_does_not_run",
         "engine_missing",
+        "engine_does_not_fit",
+        "repository_changed",
         "version_not_allowed",
         "ports_taken",
         "probe_refused",
