@@ -53,11 +53,18 @@ class LogFile:
 
     def tail(self, size: int = READ_BYTES) -> str:
         """The last `size` bytes as text, beginning with a whole line."""
+        return self.numbered_tail(size)[1]
+
+    def numbered_tail(self, size: int) -> tuple[int, str]:
+        """The same, with how many lines stand before it."""
         with self.path.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - size))
+            start = max(0, file.seek(0, os.SEEK_END) - size)
+            file.seek(0)
+            before = sum(
+                file.read(min(READ_BYTES, start - at)).count(b"\n") for at in range(0, start, READ_BYTES)
+            )
             text = file.read().decode("utf-8", "replace")
-        return text.partition("\n")[2] if end > size else text
+        return (before + 1, text.partition("\n")[2]) if start else (before, text)
 
 
 class Pump(threading.Thread):

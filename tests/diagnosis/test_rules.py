@@ -144,6 +144,9 @@ def test_evidence_and_input_are_bounded() -> None:
     assert len(found.evidence) == MAX_EVIDENCE
     assert found.evidence[0].line == MAX_LINES + 11
     assert diagnose("y" * 5_000_000, "build", 1).diagnosis is None
+    found = diagnose("Killed\n", "build", 137, before=7).diagnosis
+    assert found is not None
+    assert found.evidence[0].line == 8
 
 
 def test_rules_are_sound() -> None:

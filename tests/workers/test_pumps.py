@@ -60,6 +60,9 @@ def test_tail_begins_with_a_whole_line(tmp_path: Path) -> None:
     assert tail.splitlines()[0].startswith("[inflight] line")
     assert tail.endswith("\ufffd\ufffd\n")
     assert log.tail(10**6).startswith("[inflight] line 0\n")
+    before, text = log.numbered_tail(60)
+    assert text.startswith(f"[inflight] line {before}")
+    assert log.numbered_tail(10**6)[0] == 0
 
 
 def test_a_full_disk_loses_the_line_and_nothing_else() -> None:

@@ -77,11 +77,17 @@ class Verdict:
 
 
 def diagnose(
-    text: str, kind: Kind = "build", exit_code: int | None = None, known: Circumstances | None = None
+    text: str,
+    kind: Kind = "build",
+    exit_code: int | None = None,
+    known: Circumstances | None = None,
+    *,
+    before: int = 0,
 ) -> Verdict:
     """Say what a log shows. `exit_code` 0 is a success whatever the log says; negative is a signal's number.
 
-    `known` is what is known besides: some facts follow from it only.
+    `known` is what is known besides: some facts follow from it only. `before`: so many lines of the log stand before
+    the text, for the numbers of the evidence.
 
     The earliest cause of any rank counts, before hints and before what the exit code alone says; lines that stand for
     nothing are passed over. Without an exit code a known cause counts as a failure and anything else as unknown.
@@ -91,7 +97,7 @@ def diagnose(
         return Verdict("succeeded", None, limits)
     lines = [plain(line[:MAX_LINE]) for line in text.splitlines()]
     skipped = max(0, len(lines) - MAX_LINES)
-    found = _first(lines[skipped:], skipped, kind, exit_code, known or Circumstances())
+    found = _first(lines[skipped:], before + skipped, kind, exit_code, known or Circumstances())
     if found is None:
         return Verdict("unknown" if exit_code is None else "failed", None, limits)
     failed = found.fatal or exit_code is not None or kind == "request"
