@@ -17,10 +17,10 @@ from django.db import transaction
 from apps.core import clock
 from apps.core.exceptions import InflightError
 from apps.core.transitions import amend, transition
+from apps.serving import crashes, policies, states
 from apps.serving import reconcile as rows_side
-from apps.serving import states
 from apps.serving.models import Instance
-from workers import engine_guard, failures, load_measures
+from workers import engine_guard, failures, gpu_memory, load_measures
 from workers.instance_looks import Looks
 from workers.instance_spec import server_identity, server_ports, server_spec
 from workers.runtimes import spawn
@@ -40,7 +40,6 @@ PREPARE_SECONDS = 60.0
 # A server that says nothing for this long is ended; one whose model is not ready, for this long.
 SILENT_SECONDS = 30.0
 UNREADY_SECONDS = 10.0
-DRAIN_SECONDS = 30.0
 # Routers may have read "serving" just before: the first look that counts is this long after draining began.
 ROUTERS_SETTLE_SECONDS = 1.0
 KILL_AFTER_SECONDS = EXIT_SECONDS + 5.0
@@ -249,7 +248,7 @@ class Stepper:
         row: Instance,
         reason: str = "",
         sentence: str = "",
-        seconds: float = DRAIN_SECONDS,
+        seconds: float | None = None,
     ) -> bool:
         """Give a server no more requests and end it once it has none; one that never served ends at once."""
         if row.state == states.PLACED:
@@ -258,6 +257,8 @@ class Stepper:
             return True
         if row.state not in (states.SPAWNED, states.LOADING, states.SERVING, states.UNREACHABLE):
             return False
+        if seconds is None:
+            seconds = float(policies.rollout_of(row.deployment).drain_seconds)
         wait = seconds if row.serving_since is not None else 0.0
         return transition(
             row,
@@ -345,6 +346,7 @@ class Stepper:
     def _fail(self, row: Instance, failure: Failure, code: int | None = None) -> bool:
         """Give the instance up with its cause; its process is killed and the replica placed anew, if it may be."""
         found = failures.explain(failure, server_spec(row), code)
+        was = row.state
         changed = transition(
             row,
             states.FAILED,
@@ -357,8 +359,10 @@ class Stepper:
             exit_code=code,
             diagnosis=found.diagnosis,
         )
-        if changed and row.pid is None:
-            self._leave(row)
+        if changed:
+            crashes.keep(row, was, gpu_memory.state_of(row.gpu))
+            if row.pid is None:
+                self._leave(row)
         return changed
 
     def _leave(self, row: Instance) -> None:

@@ -11,10 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from apps.accounts.rest import REFUSALS, LogQuery, LogText, Page, PageQuery, actor_of, page_of
 from apps.accounts.roles import Action, require
 from apps.realtime.log_window import read_window
-from apps.serving import preview, selectors, serialize, services
+from apps.serving import crashes, preview, selectors, serialize, services, timeline
 from apps.serving.models import Deployment as DeploymentRow
 from apps.serving.models import Revision as RevisionRow
-from apps.serving.schemas import BatchingProfile, Deployment, Instance, RenderedFiles, Revision
+from apps.serving.schemas import (
+    BatchingProfile,
+    CrashReport,
+    Deployment,
+    Instance,
+    RenderedFiles,
+    Revision,
+    RolloutState,
+    TimelineEntry,
+)
 from apps.serving.shapes import BatchingProfileFields, DeploymentFields
 
 router = Router()
@@ -220,6 +229,84 @@ def roll_back(request: HttpRequest, name: str, body: RollBack) -> dict[str, Any]
     return _shown(services.roll_back(actor_of(request), row, revision))
 
 
+@router.post(
+    "/deployments/{name}/rollout/pause",
+    response={200: Deployment, **REFUSALS},
+    operation_id="pause_rollout",
+    tags=DEPLOYMENTS,
+)
+def pause_rollout(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Hold the roll-out where it is."""
+    require(actor_of(request), Action.OPERATE)
+    return _shown(services.pause_rollout(actor_of(request), selectors.deployment(name)))
+
+
+@router.post(
+    "/deployments/{name}/rollout/resume",
+    response={200: Deployment, **REFUSALS},
+    operation_id="resume_rollout",
+    tags=DEPLOYMENTS,
+)
+def resume_rollout(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Go on with a paused roll-out."""
+    require(actor_of(request), Action.OPERATE)
+    return _shown(services.resume_rollout(actor_of(request), selectors.deployment(name)))
+
+
+@router.post(
+    "/deployments/{name}/rollout/promote",
+    response={200: Deployment, **REFUSALS},
+    operation_id="promote_rollout",
+    tags=DEPLOYMENTS,
+)
+def promote_rollout(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Leave out the rest of the canary's steps."""
+    require(actor_of(request), Action.OPERATE)
+    return _shown(services.promote_rollout(actor_of(request), selectors.deployment(name)))
+
+
+@router.get(
+    "/deployments/{name}/rollout",
+    response={200: RolloutState, **REFUSALS},
+    operation_id="get_rollout",
+    tags=DEPLOYMENTS,
+)
+def get_rollout(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Who gets which share of new requests at which addresses now, and how far a roll-out is.
+
+    Clients that call Triton directly find its present address here; see docs/rollouts.md.
+    """
+    require(actor_of(request), Action.VIEW)
+    return serialize.rollout_dict(selectors.deployment(name))
+
+
+@router.get(
+    "/deployments/{name}/timeline",
+    response={200: Page[TimelineEntry], **REFUSALS},
+    operation_id="list_timeline",
+    tags=DEPLOYMENTS,
+)
+def list_timeline(request: HttpRequest, name: str, page: Query[PageQuery]) -> dict[str, Any]:
+    """Every transition of the deployment, its revisions and its servers, newest first, with reasons and figures."""
+    require(actor_of(request), Action.VIEW)
+    return page_of(timeline.entries(selectors.deployment(name)), page, timeline.entry_dict)
+
+
+@router.get(
+    "/crash-reports",
+    response={200: Page[CrashReport], **REFUSALS},
+    operation_id="list_crash_reports",
+    tags=INSTANCES,
+)
+def list_crash_reports(request: HttpRequest, query: Query[InstanceQuery]) -> dict[str, Any]:
+    """How servers ended that should not have, newest first."""
+    require(actor_of(request), Action.VIEW)
+    rows = crashes.reports()
+    if query.deployment:
+        rows = rows.filter(deployment_name=query.deployment)
+    return page_of(rows, query, crashes.report_dict)
+
+
 @router.get(
     "/deployments/{name}/revisions",
     response={200: Page[Revision], **REFUSALS},
@@ -304,6 +391,8 @@ def _columns(body: DeploymentFields) -> dict[str, Any]:
         "batching": body.batching,
         "replicas": body.replicas,
         "placement": body.placement.model_dump(mode="json"),
+        "slo": body.slo.model_dump(mode="json"),
+        "rollout": body.rollout.model_dump(mode="json"),
     }
 
 

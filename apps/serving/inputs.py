@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import RESERVED_NAMES
 from apps.engines.models import BuildProfile
-from apps.serving import selectors
+from apps.serving import policies, selectors
 from apps.serving.models import BatchingProfile
 
 DEVICES = ("any", "cpu", "gpu")
@@ -34,7 +34,7 @@ PROFILE_FIELDS = (
     "default_priority_class",
     "trtllm",
 )
-DEPLOYMENT_FIELDS = ("name", "build_profile", "batching", "replicas", "placement")
+DEPLOYMENT_FIELDS = ("name", "build_profile", "batching", "replicas", "placement", "slo", "rollout")
 Row = TypeVar("Row", bound=models.Model)
 
 
@@ -110,6 +110,10 @@ def resolve_deployment(data: Mapping[str, Any]) -> dict[str, Any]:
             )
     if "placement" in found:
         found["placement"] = check_placement(found["placement"])
+    if "slo" in found:
+        found["slo"] = policies.check_slo(found["slo"])
+    if "rollout" in found:
+        found["rollout"] = policies.check_rollout(found["rollout"])
     return found
 
 

@@ -152,6 +152,8 @@ class Deployment(StatusModel):
     `placement` is {"device": "any"|"cpu"|"gpu", "share": hundredths of a slot, absent for the default}.
     `waiting_build` is the build whose engine this deployment waits for, null while it waits for none.
     `deployed_at` is the last press of deploy, roll back or restart: failures before it do not count.
+    `slo` and `rollout` hold what policies.Slo and policies.Rollout say; keys left out have the defaults there. They
+    belong to the deployment and not to a revision: changing them touches no server.
     """
 
     machine = states.DEPLOYMENT
@@ -170,6 +172,8 @@ class Deployment(StatusModel):
         _("replicas"), default=1, validators=[MinValueValidator(1), MaxValueValidator(64)]
     )
     placement = models.JSONField(_("placement"), default=dict, blank=True)
+    slo = models.JSONField(_("service level"), default=dict, blank=True)
+    rollout = models.JSONField(_("roll-out"), default=dict, blank=True)
     desired = models.CharField(
         _("desired"), max_length=10, choices=Desired.choices, default=Desired.STOPPED, editable=False
     )
@@ -190,7 +194,12 @@ class Deployment(StatusModel):
 
 
 class Revision(StatusModel):
-    """An immutable snapshot of a deployment's configuration: engine, batching and placement as they were."""
+    """An immutable snapshot of a deployment's configuration: engine, batching and placement as they were.
+
+    The last four columns are of its present or last roll-out: the canary's step (counted from 0, null before the
+    first), when something was last decided, when it was paused (null: it goes on), and when the rest of the steps
+    was given up for the whole (null: not yet).
+    """
 
     machine = states.REVISION
     kind = "revision"
@@ -204,6 +213,10 @@ class Revision(StatusModel):
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
+    canary_step = models.PositiveIntegerField(_("canary step"), null=True, blank=True, editable=False)
+    moved_at = models.DateTimeField(_("last decision"), null=True, blank=True, editable=False)
+    paused_at = models.DateTimeField(_("paused"), null=True, blank=True, editable=False)
+    promoted_at = models.DateTimeField(_("promoted"), null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["-number"]
@@ -267,3 +280,43 @@ class Instance(StatusModel):
 
     def __str__(self) -> str:
         return f"{self.deployment.name} {self.uid}"
+
+
+class CrashReport(models.Model):
+    """How one server ended that should not have: kept when its instance's row and files are long gone.
+
+    `exit_code` as in Instance. `gpus` is what NVML said then, [{index, uuid, used_bytes, total_bytes, temperature,
+    processes: [{pid, used_bytes}]}], null on a CPU slot. `diagnosis` is what apps.diagnosis made of `log`, or null.
+    """
+
+    kind = "crashreport"
+
+    deployment = models.ForeignKey(
+        Deployment, null=True, blank=True, on_delete=models.SET_NULL, related_name="crash_reports"
+    )
+    deployment_name = models.CharField(_("deployment"), max_length=63)
+    uid = models.CharField(_("instance id"), max_length=40, db_index=True)
+    revision = models.PositiveIntegerField(_("revision"))
+    replica = models.PositiveIntegerField(_("replica"), default=0)
+    attempt = models.PositiveIntegerField(_("attempt"), default=0)
+    restarts = models.PositiveIntegerField(_("restarts"), default=0)
+    node = models.CharField(_("node"), max_length=255, blank=True)
+    slot = models.CharField(_("slot"), max_length=20, blank=True)
+    server_version = models.CharField(_("Triton version"), max_length=40, blank=True)
+    at = models.DateTimeField(_("at"), auto_now_add=True)
+    was = models.CharField(_("state before"), max_length=30)
+    served_seconds = models.FloatField(_("served for (s)"), null=True, blank=True)
+    reason = models.CharField(_("reason"), max_length=60)
+    sentence = models.TextField(_("what happened"))
+    remedy = models.TextField(_("remedy"), blank=True)
+    exit_code = models.IntegerField(_("exit code"), null=True, blank=True)
+    log = models.TextField(_("log"), blank=True)
+    gpus = models.JSONField(_("GPUs"), null=True, blank=True)
+    diagnosis = models.JSONField(_("diagnosis"), null=True, blank=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        verbose_name = _("crash report")
+
+    def __str__(self) -> str:
+        return f"{self.deployment_name} {self.uid}"

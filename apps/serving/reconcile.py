@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
@@ -17,9 +17,10 @@ from apps.fleet import selectors as fleet_selectors
 from apps.fleet import services as fleet_services
 from apps.fleet.models import Gpu, GpuLease, Node
 from apps.fleet.policy import default_share
-from apps.serving import selectors, states
+from apps.serving import policies, rollouts, selectors, states
 from apps.serving.domain import rollout
 from apps.serving.models import Deployment, Instance, Revision
+from apps.serving.rollouts import say
 
 ACTOR = "ctl"
 UID_PREFIX = "i-"
@@ -45,12 +46,15 @@ def reconcile_deployments(node: Node) -> set[int]:
             switch_revision(deployment)
             continue
         if decision.gave_up is not None:
-            give_up(deployment, *decision.gave_up)
+            rollouts.give_up(deployment, *decision.gave_up)
             continue
+        if decision.begin_canary:
+            rollouts.begin_canary(deployment)
         for revision_id, replica, restarts in decision.place:
             drain.update(place(node, deployment, revision_id, replica, restarts))
         if decision.state is not None:
             settle(deployment, decision.state)
+        tell_of_loops(deployment, decision.loops)
     return drain
 
 
@@ -63,13 +67,10 @@ def _concerned() -> list[Deployment]:
 
 def situation(deployment: Deployment) -> rollout.Situation:
     """The deployment as rollout.decide wants it."""
-    target = selectors.target_revision(deployment)
-    active = deployment.active_revision
-    pending = target if target is not None and target.state == states.PENDING else None
     return rollout.Situation(
         wanted=deployment.desired == Deployment.Desired.RUNNING,
-        active=rollout.RevisionFact(active.pk, active.replicas) if active is not None else None,
-        pending=rollout.RevisionFact(pending.pk, pending.replicas) if pending is not None else None,
+        active=_fact(deployment.active_revision),
+        pending=_fact(selectors.pending_revision(deployment)),
         instances=tuple(
             rollout.InstanceFact(
                 id=row.pk,
@@ -79,12 +80,27 @@ def situation(deployment: Deployment) -> rollout.Situation:
                 reason=row.reason,
                 stop_requested=row.stop_requested_at is not None,
                 failed_at=row.failed_at,
+                serving_since=row.serving_since,
             )
             for row in deployment.instances.all()
         ),
         deployed_at=deployment.deployed_at,
         now=clock.now(),
         held=deployment.state in (states.FAILED, states.WAITING),
+        policy=policies.policy_of(deployment),
+    )
+
+
+def _fact(revision: Revision | None) -> rollout.RevisionFact | None:
+    if revision is None:
+        return None
+    return rollout.RevisionFact(
+        id=revision.pk,
+        replicas=revision.replicas,
+        step=revision.canary_step,
+        moved_at=revision.moved_at or revision.state_since,
+        paused=revision.paused_at is not None,
+        promoted=revision.promoted_at is not None,
     )
 
 
@@ -97,7 +113,7 @@ def place(node: Node, deployment: Deployment, revision_id: int, replica: int, re
     revision = Revision.objects.select_related("engine").get(pk=revision_id)
     slots = _slots(node, revision)
     if not slots:
-        _say(
+        say(
             deployment,
             "no_slot",
             _no_slot_sentence(revision),
@@ -108,8 +124,10 @@ def place(node: Node, deployment: Deployment, revision_id: int, replica: int, re
         if _place_on(node, gpu, deployment, revision, replica, restarts):
             return set()
     room = _in_the_way(deployment, revision, slots)
-    if not room:
-        _say(
+    if room:
+        rollouts.tell_stop_first(deployment, revision)
+    else:
+        say(
             deployment,
             "no_free_share",
             _("Every slot is taken; the server starts when one is free."),
@@ -158,7 +176,13 @@ def _place_on(
 
 
 def _in_the_way(deployment: Deployment, revision: Revision, slots: list[Gpu]) -> set[int]:
-    """Servers of the revision before, if draining them makes the room and no build will give it back soon."""
+    """Servers of the revision before, as few as make the room by draining, if no build will give it back soon.
+
+    Beside a canary the old servers go on, so none of them is in its way; and only a revision that is rolled out may
+    take another's place.
+    """
+    if revision.state != states.PENDING or rollouts.is_on_trial(deployment, revision):
+        return set()
     older = list(
         deployment.instances.filter(state__in=states.INSTANCE_LIVE, gpu__in=slots).exclude(revision=revision)
     )
@@ -166,22 +190,33 @@ def _in_the_way(deployment: Deployment, revision: Revision, slots: list[Gpu]) ->
         leases = fleet_selectors.open_leases(gpu)
         if leases.filter(purpose=GpuLease.Purpose.BUILD).exists():
             continue
-        mine = [row for row in older if row.gpu_id == gpu.pk]
-        held = leases.filter(holder_kind=Instance.kind, holder_id__in=[row.pk for row in mine])
         wanted = revision.placement.get("share") or default_share(gpu, GpuLease.Purpose.SERVE)
-        if mine and sum(lease.share for lease in held) + fleet_selectors.free_share(gpu) >= wanted:
-            return {row.pk for row in mine if row.state != states.DRAINING}
+        held = {
+            lease.holder_id: lease.share
+            for lease in leases.filter(holder_kind=Instance.kind, holder_id__in=[row.pk for row in older])
+        }
+        free = fleet_selectors.free_share(gpu)
+        found: set[int] = set()
+        # Those that drain already give their room back first, then the highest numbers.
+        for row in sorted(older, key=lambda row: (row.state != states.DRAINING, -row.replica)):
+            if free >= wanted:
+                break
+            if row.gpu_id == gpu.pk and row.pk in held:
+                free += held[row.pk]
+                found.add(row.pk)
+        if found and free >= wanted:
+            return {row.pk for row in older if row.pk in found and row.state != states.DRAINING}
     return set()
 
 
 def switch_revision(deployment: Deployment) -> None:
     """The pending revision serves whole: make it the active one. The old one's servers drain from now on."""
-    target = selectors.target_revision(deployment)
+    target = selectors.pending_revision(deployment)
     if target is None:
         return
     with transaction.atomic():
         before = deployment.active_revision
-        if not transition(target, states.ACTIVE, actor=ACTOR, sources=[states.PENDING]):
+        if not transition(target, states.ACTIVE, actor=ACTOR, sources=[states.PENDING], moved_at=clock.now()):
             return
         amend(deployment, active_revision=target)
         if before is not None and before.pk != target.pk:
@@ -189,32 +224,36 @@ def switch_revision(deployment: Deployment) -> None:
     settle(deployment, states.READY)
 
 
-def give_up(deployment: Deployment, revision_id: int, instance_id: int) -> None:
-    """Stop trying a revision. A roll-out leaves the active one serving; without one the deployment has failed."""
-    failed = Instance.objects.get(pk=instance_id)
-    revision = Revision.objects.get(pk=revision_id)
-    cause: dict[str, Any] = {"reason": failed.reason, "sentence": failed.sentence, "remedy": failed.remedy}
-    with transaction.atomic():
-        if revision.state == states.PENDING:
-            transition(revision, states.FAILED, actor=ACTOR, **cause)
-        if deployment.active_revision_id not in (None, revision.pk):
-            sentence = _("Revision %(number)s failed, the one before goes on: %(cause)s") % {
-                "number": revision.number,
-                "cause": failed.sentence,
-            }
-            _say(deployment, "rollout_failed", sentence, failed.remedy)
-            return
-        sources = (states.STARTING, states.READY, states.DEGRADED)
-        if deployment.state in sources:
-            transition(deployment, states.FAILED, actor=ACTOR, sources=[deployment.state], **cause)
+def tell_of_loops(deployment: Deployment, loops: Iterable[rollout.Loop]) -> None:
+    """Say on the deployment that servers end again and again, and when they are started again; or take it back."""
+    worst = max(loops, key=lambda loop: loop.ends, default=None)
+    if worst is None:
+        if deployment.reason == "crash_loop":
+            say(deployment, "", "", "")
+        return
+    last = Instance.objects.get(pk=worst.instance)
+    say(
+        deployment,
+        "crash_loop",
+        _("Server %(replica)d of revision %(revision)d ended %(ends)d times in a row, last: %(cause)s It is started "
+          "again at %(again)s UTC.")
+        % {
+            "replica": worst.replica,
+            "revision": last.revision.number,
+            "ends": worst.ends,
+            "cause": last.sentence,
+            "again": f"{worst.again:%H:%M:%S}",
+        },
+        last.remedy or _("Read its crash reports, correct the cause, then deploy: that starts the count anew."),
+    )  # fmt: skip
 
 
 def settle(deployment: Deployment, state: str) -> None:
     """Write what the deployment is, where that is a move that the control worker makes."""
     deployment.refresh_from_db(fields=["state", "reason", "sentence", "desired", "version"])
     if state == deployment.state:
-        if state == states.READY and deployment.reason in ("no_free_share", "no_slot"):
-            _say(deployment, "", "", "")
+        if state == states.READY and deployment.reason in ("no_free_share", "no_slot", "stop_first"):
+            say(deployment, "", "", "")
         return
     source = deployment.state
     if not Deployment.machine.allows(source, state) or (source, state) in _NOT_OURS:
@@ -242,11 +281,6 @@ _NOT_OURS = frozenset(
         (states.WAITING, states.FAILED),
     }
 )
-
-
-def _say(deployment: Deployment, reason: str, sentence: str, remedy: str) -> None:
-    if (deployment.reason, deployment.sentence) != (reason, sentence):
-        amend(deployment, reason=reason, sentence=sentence, remedy=remedy)
 
 
 def settle_stopped(reason: str, sentence: str) -> None:

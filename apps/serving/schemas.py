@@ -82,8 +82,78 @@ class Revision(StatusFields):
     replicas: int
     placement: dict[str, Any]
     created_by: str | None
+    canary_step: int | None
+    paused_at: datetime | None
+    promoted_at: datetime | None
     created_at: datetime
     updated_at: datetime
+
+
+class Share(Schema):
+    """One instance with its share of new requests, out of 100. Addresses are of the node itself."""
+
+    uid: str
+    revision: int
+    model: str
+    http_url: str
+    grpc_url: str
+    weight: float
+
+
+class RolloutState(Schema):
+    """Who serves now, and how far a roll-out is; `pending` null: none goes on."""
+
+    deployment: str
+    version: int
+    active: int | None
+    pending: int | None
+    step: int | None = Field(description="The canary's step, counted from 0; null before the first.")
+    steps: list[dict[str, Any]]
+    paused: bool
+    promoted: bool
+    sentence: str | None
+    traffic: list[Share]
+
+
+class TimelineEntry(Schema):
+    """One thing that happened."""
+
+    id: int
+    at: datetime
+    who: str
+    verb: str
+    object_type: str
+    object: str
+    from_state: str | None
+    to_state: str | None
+    reason: str | None
+    sentence: str | None
+    detail: dict[str, Any]
+
+
+class CrashReport(Schema):
+    """How one server ended that should not have."""
+
+    id: int
+    at: datetime
+    deployment: str
+    uid: str
+    revision: int
+    replica: int
+    attempt: int
+    restarts: int
+    node: str | None
+    slot: str | None
+    server_version: str | None
+    was: str
+    served_seconds: float | None
+    reason: str
+    sentence: str
+    remedy: str | None
+    exit_code: int | None
+    log: str
+    gpus: list[dict[str, Any]] | None
+    diagnosis: dict[str, Any] | None
 
 
 class WaitingBuild(Schema):
@@ -107,6 +177,8 @@ class Deployment(StatusFields):
     batching_profile: Batching
     replicas: int
     placement: dict[str, Any]
+    slo: dict[str, Any]
+    rollout: dict[str, Any]
     created_at: datetime
     updated_at: datetime
     deployed_at: datetime | None

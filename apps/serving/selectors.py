@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import NotFound
-from apps.serving import states
+from apps.serving import policies, states
+from apps.serving.domain import canary
 from apps.serving.models import BatchingProfile, Deployment, Instance, Revision
 
 NO_PROCESS = (states.GONE, states.FAILED)
@@ -68,12 +69,7 @@ def deployment(name: str) -> Deployment:
 
 def target_revision(deployment: Deployment) -> Revision | None:
     """The revision that should run: the newest pending one, else the active one. Null before the first."""
-    pending = (
-        Revision.objects.select_related("engine__checkpoint", "deployment")
-        .filter(deployment=deployment, state=states.PENDING)
-        .order_by("-number")
-        .first()
-    )
+    pending = pending_revision(deployment)
     if pending is not None or deployment.active_revision_id is None:
         return pending
     return Revision.objects.select_related("engine__checkpoint", "deployment").get(
@@ -122,43 +118,83 @@ def shown_instances(deployment: Deployment) -> QuerySet[Instance]:
     return deployment.instances.exclude(state=states.GONE).select_related("revision", "node", "gpu")
 
 
+def pending_revision(deployment: Deployment) -> Revision | None:
+    """The revision that is being rolled out, null where none is."""
+    return (
+        Revision.objects.select_related("engine__checkpoint", "deployment")
+        .filter(deployment=deployment, state=states.PENDING)
+        .order_by("-number")
+        .first()
+    )
+
+
 def serving_instances(deployment: Deployment) -> QuerySet[Instance]:
-    """Instances that may be given new requests: serving, of the active revision, not asked to stop."""
+    """Instances that may be given new requests now: those of `traffic` whose weight is not 0."""
+    wanted = [row.pk for weight, rows in _shared(deployment) if weight for row in rows]
+    return _serving().filter(pk__in=wanted)
+
+
+def _shared(deployment: Deployment) -> list[tuple[float, list[Instance]]]:
+    """Weights and instances as the database says now; the caller's row may be older than a switch."""
+    found = Deployment.objects.filter(pk=deployment.pk).first()
+    if found is None:
+        return []
+    serving = list(_serving().filter(deployment=found))
+    return [(weight, rows) for _revision, weight, rows in traffic(found, serving)]
+
+
+def _serving() -> QuerySet[Instance]:
     return (
         Instance.objects.select_related("deployment", "revision")
-        .filter(deployment=deployment, state=states.SERVING, stop_requested_at__isnull=True)
-        .filter(revision_id=F("deployment__active_revision_id"))
+        .filter(state=states.SERVING, stop_requested_at__isnull=True)
         .order_by("replica", "id")
     )
 
 
 def routable_instances() -> QuerySet[Instance]:
     """Instances of whatever revision that could be given new requests: serving, with ports, not asked to stop."""
-    return (
-        Instance.objects.select_related("deployment", "revision")
-        .filter(state=states.SERVING, stop_requested_at__isnull=True, http_port__isnull=False)
-        .order_by("replica", "id")
-    )
+    return _serving().filter(http_port__isnull=False)
 
 
 def traffic(
     deployment: Deployment, routable: Iterable[Instance] | None = None
 ) -> list[tuple[int, float, list[Instance]]]:
-    """What new requests are shared among: (revision id, its weight, its instances), weights relative, 0 allowed.
+    """What new requests are shared among: (revision id, its weight out of 100, its instances), weights 0 allowed.
 
-    The active revision has weight 1. `routable` are the deployment's rows of `routable_instances`, where the caller
+    The active revision first, then the one that is rolled out: with a canary it has the weight of the step, else as
+    much as its servers are among all. `routable` are the deployment's rows of `routable_instances`, where the caller
     has read those of many deployments at once.
     """
     if deployment.active_revision_id is None:
         return []
-    rows = routable_instances().filter(deployment=deployment) if routable is None else routable
+    rows = list(routable_instances().filter(deployment=deployment) if routable is None else routable)
     active = [row for row in rows if row.revision_id == deployment.active_revision_id]
-    return [(deployment.active_revision_id, 1.0, active)]
+    others = any(row.revision_id != deployment.active_revision_id for row in rows)
+    pending = pending_revision(deployment) if others else None
+    if pending is None:
+        return [(deployment.active_revision_id, 100.0, active)]
+    new = [row for row in rows if row.revision_id == pending.pk]
+    first, second = canary.shares(
+        len(active),
+        deployment.active_revision is not None and len(active) >= deployment.active_revision.replicas,
+        len(new),
+        policies.steps_of(policies.rollout_of(deployment)),
+        pending.canary_step,
+        pending.promoted_at is not None,
+    )
+    return [(deployment.active_revision_id, first, active), (pending.pk, second, new)]
 
 
 def endpoints(deployment: Deployment) -> list[Endpoint]:
     """Addresses of the instances that may be given new requests."""
     return [endpoint(instance) for instance in serving_instances(deployment)]
+
+
+def weighted_endpoints(deployment: Deployment) -> list[tuple[Endpoint, float]]:
+    """The same with each instance's share of new requests, all together 100."""
+    shared = [(weight, rows) for weight, rows in _shared(deployment) if weight and rows]
+    whole = sum(weight for weight, _rows in shared)
+    return [(endpoint(row), 100.0 * weight / whole / len(rows)) for weight, rows in shared for row in rows]
 
 
 def endpoint(instance: Instance) -> Endpoint:

@@ -10,7 +10,7 @@ from typing import Any
 
 from apps.core.models import StatusModel
 from apps.engines import selectors as engine_selectors
-from apps.serving import preview, revisions, selectors, states
+from apps.serving import policies, preview, revisions, selectors, states
 from apps.serving.models import BatchingProfile, Deployment, Instance, Revision
 
 
@@ -67,6 +67,9 @@ def revision_dict(revision: Revision) -> dict[str, Any]:
         "replicas": revision.replicas,
         "placement": revision.placement,
         "created_by": revision.created_by.get_username() if revision.created_by else None,
+        "canary_step": revision.canary_step,
+        "paused_at": iso(revision.paused_at),
+        "promoted_at": iso(revision.promoted_at),
     }
 
 
@@ -124,6 +127,8 @@ def deployment_dict(deployment: Deployment) -> dict[str, Any]:
         "batching_profile": revisions.batching_snapshot(deployment.batching),
         "replicas": deployment.replicas,
         "placement": deployment.placement,
+        "slo": policies.slo_of(deployment).model_dump(mode="json"),
+        "rollout": policies.rollout_of(deployment).model_dump(mode="json"),
         "deployed_at": iso(deployment.deployed_at),
         "active_revision": active.number if active else None,
         "target_revision": target.number if target else None,
@@ -133,6 +138,35 @@ def deployment_dict(deployment: Deployment) -> dict[str, Any]:
         "replicas_wanted": target.replicas if target else deployment.replicas,
         "instances": [instance_dict(row) for row in instances],
         "actions": _actions(deployment),
+    }
+
+
+def rollout_dict(deployment: Deployment) -> dict[str, Any]:
+    """Who gets which share of new requests now, and how far a roll-out is."""
+    pending = selectors.pending_revision(deployment)
+    active = deployment.active_revision
+    settings = policies.rollout_of(deployment)
+    return {
+        "deployment": deployment.name,
+        "version": deployment.version,
+        "active": active.number if active else None,
+        "pending": pending.number if pending else None,
+        "step": pending.canary_step if pending else None,
+        "steps": [step.model_dump(mode="json") for step in settings.canary],
+        "paused": bool(pending and pending.paused_at),
+        "promoted": bool(pending and pending.promoted_at),
+        "sentence": (pending.sentence if pending else deployment.sentence) or None,
+        "traffic": [
+            {
+                "uid": found.uid,
+                "revision": found.revision,
+                "model": found.model,
+                "http_url": found.http_url,
+                "grpc_url": found.grpc_url,
+                "weight": round(weight, 3),
+            }
+            for found, weight in selectors.weighted_endpoints(deployment)
+        ],
     }
 
 
@@ -153,6 +187,7 @@ def _actions(deployment: Deployment) -> dict[str, bool]:
         "deploy": deployment.state != states.WAITING,
         "stop": running or deployment.state not in (states.STOPPED, states.STOPPING),
         "roll_back": deployment.revisions.count() > 1,
+        "pause": running and selectors.pending_revision(deployment) is not None,
         "delete": deployment.state in (states.STOPPED, states.FAILED)
         and not selectors.live_instances(deployment).exists(),
         "chat": deployment.state in (states.READY, states.DEGRADED),

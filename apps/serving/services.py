@@ -17,15 +17,19 @@ from apps.engines import selectors as engine_selectors
 from apps.engines import services as engine_services
 from apps.engines import states as engine_states
 from apps.engines.models import Build, Engine
-from apps.serving import inputs, preview, revisions, selectors, states
+from apps.serving import inputs, preview, revisions, rollouts, selectors, states
 from apps.serving.models import Deployment, Instance, Revision
 from apps.serving.profiles import delete_batching_profile, save_batching_profile
+from apps.serving.rollouts import pause_rollout, promote_rollout, resume_rollout
 
 __all__ = [
     "delete_batching_profile",
     "delete_deployment",
     "deploy",
+    "pause_rollout",
+    "promote_rollout",
     "restart_instance",
+    "resume_rollout",
     "roll_back",
     "save_batching_profile",
     "save_deployment",
@@ -42,8 +46,8 @@ def save_deployment(
 ) -> Deployment:
     """Create a deployment, stopped, or change one (`instance`). Keys left out keep their value or default.
 
-    Keys: name, build_profile and batching (a row or its name), replicas, placement. What runs is not touched
-    before `deploy`. Raises InvalidInput naming the field.
+    Keys: name, build_profile and batching (a row or its name), replicas, placement, slo, rollout. What runs is not
+    touched before `deploy`; slo and rollout hold at once. Raises InvalidInput naming the field.
     """
     require(actor, Action.CONFIGURE)
     created = instance is None
@@ -194,7 +198,10 @@ def stop(actor: User | str, deployment: Deployment) -> Deployment:
 
 
 def roll_back(actor: User | str, deployment: Deployment, revision: Revision) -> Deployment:
-    """Run an earlier revision again. The configuration stays as it is; deploying it later makes it run again."""
+    """Run an earlier revision again. The configuration stays as it is; deploying it later makes it run again.
+
+    The active revision is gone back to while another is rolled out: that roll-out is called off.
+    """
     require(actor, Action.OPERATE)
     if revision.deployment_id != deployment.pk:
         raise InvalidInput(
@@ -214,6 +221,8 @@ def roll_back(actor: User | str, deployment: Deployment, revision: Revision) -> 
     with transaction.atomic():
         deployment.refresh_from_db()
         revision.refresh_from_db()
+        if revision.state == states.ACTIVE and rollouts.call_off(actor, deployment) is not None:
+            return deployment
         if revision.state in (states.PENDING, states.ACTIVE):
             running = deployment.desired == Deployment.Desired.RUNNING
             raise NotPossibleNow(
@@ -224,7 +233,7 @@ def roll_back(actor: User | str, deployment: Deployment, revision: Revision) -> 
                 field="revision",
                 remedy=_("Choose an earlier revision.") if running else _("Press Deploy to start it."),
             )
-        revisions.make_pending(actor, revision, verb="revision.rolled_back")
+        revisions.go_back(actor, deployment, revision)
         _want_running(actor, deployment, detail={"revision": revision.number, "rolled_back": True})
     return deployment
 

@@ -19,6 +19,7 @@ from apps.core.exceptions import InvalidInput
 from apps.serving.domain import priority_classes
 from apps.serving.domain.trtllm import settings as settings_of_trtllm
 from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.policies import Rollout, Slo
 
 T = TypeVar("T")
 
@@ -101,3 +102,5 @@ class DeploymentFields(BaseModel):
     batching: str = Field(min_length=1, max_length=63, description="Name of a batching profile.")
     replicas: int = Field(**number_field(Deployment, "replicas"))
     placement: Placement = Field(default_factory=Placement)
+    slo: Slo = Field(default_factory=Slo)
+    rollout: Rollout = Field(default_factory=Rollout)

@@ -52,6 +52,9 @@ REVISION = StateMachine(
     moves=(
         *moves("ctl", [PENDING], [ACTIVE, FAILED, SUPERSEDED]),
         *moves("ctl", [ACTIVE], [SUPERSEDED]),
+        *moves("web", [PENDING, ACTIVE], [SUPERSEDED]),  # called off; scaled, servers carried over
+        *moves("web", [PENDING], [ACTIVE]),
+        *moves("sweep", [PENDING], [FAILED]),  # the canary's judge
         *moves("web", [FAILED, SUPERSEDED], [PENDING]),  # roll back, retry
     ),
     terminal=frozenset(),

@@ -76,6 +76,8 @@ def _spec(row: Model) -> AnySpec:
             "batching": row.batching.name,
             "replicas": row.replicas,
             "placement": row.placement or {"device": "any"},
+            "slo": {to_camel(key): value for key, value in row.slo.items()},
+            "rollout": {to_camel(key): value for key, value in row.rollout.items()},
             "desired": row.desired,
         }
     )

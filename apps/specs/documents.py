@@ -25,6 +25,7 @@ from apps.engines.shapes import BuildProfileFields
 from apps.gateway.shapes import ExternalFields, RouteFields, Target
 from apps.registry.shapes import CheckpointFields
 from apps.serving.models import Deployment
+from apps.serving.policies import MOST_STEPS, CanaryStep, Rollout, Slo
 from apps.serving.shapes import BatchingProfileFields, DeploymentFields
 from apps.specs import problems
 from apps.specs.yaml_reader import RawDocument, read_documents
@@ -54,10 +55,37 @@ class BatchingProfileSpec(BatchingProfileFields):
     model_config = _CAMEL
 
 
+class SloSpec(Slo):
+    """`slo` of a Deployment."""
+
+    model_config = _CAMEL
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
+class CanaryStepSpec(CanaryStep):
+    """One step of `rollout.canary`."""
+
+    model_config = _CAMEL
+
+
+class RolloutSpec(Rollout):
+    """`rollout` of a Deployment."""
+
+    model_config = _CAMEL
+
+    canary: list[CanaryStepSpec] = Field(default_factory=list, max_length=MOST_STEPS)  # type: ignore[assignment]
+
+
 class DeploymentSpec(DeploymentFields):
     """`spec` of a Deployment; `desired` says whether it runs."""
 
     model_config = _CAMEL
+
+    slo: SloSpec = Field(default_factory=SloSpec)
+    rollout: RolloutSpec = Field(default_factory=RolloutSpec)
 
     desired: Deployment.Desired = Field(Deployment.Desired.RUNNING, strict=False)
 

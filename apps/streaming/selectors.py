@@ -12,16 +12,18 @@ from apps.serving.models import Deployment
 from apps.streaming.token_source import Endpoint
 
 _turn = itertools.count()
+# The golden ratio's fraction: its multiples fill the unit interval evenly, so that shares hold in short runs too.
+_EVENLY = 0.6180339887498949
 
 
 def pick_endpoint(deployment: Deployment) -> Endpoint:
-    """An instance that may be given a new request, each in turn. Raises NotPossibleNow where none serves."""
+    """An instance that may be given a new request, by its share of them. Raises NotPossibleNow where none serves."""
     return as_source_endpoint(pick_instance(deployment))
 
 
 def pick_instance(deployment: Deployment) -> serving.Endpoint:
     """The same with the instance's id and revision."""
-    candidates = serving.endpoints(deployment)
+    candidates = serving.weighted_endpoints(deployment)
     if not candidates:
         raise NotPossibleNow(
             "nothing_serving",
@@ -30,7 +32,19 @@ def pick_instance(deployment: Deployment) -> serving.Endpoint:
             field="deployment",
             remedy=_("Deploy it, or wait until it is ready; its page says what it is doing."),
         )
-    return candidates[next(_turn) % len(candidates)]
+    return _in_turn(candidates, next(_turn))
+
+
+def _in_turn(candidates: list[tuple[serving.Endpoint, float]], turn: int) -> serving.Endpoint:
+    """Who comes at this turn: one after the other where all have the same share, else by the shares."""
+    if len({weight for _found, weight in candidates}) == 1:
+        return candidates[turn % len(candidates)][0]
+    at = (turn * _EVENLY) % 1.0 * sum(weight for _found, weight in candidates)
+    for found, weight in candidates:
+        at -= weight
+        if at < 0:
+            return found
+    return candidates[-1][0]
 
 
 def as_source_endpoint(found: serving.Endpoint) -> Endpoint:

@@ -64,7 +64,7 @@ class TestContent:
 
     def test_what_shall_stop_or_is_of_another_revision_is_none(self) -> None:
         deployment = serving_deployment(stop_requested_at=clock.now())
-        other = objects.revision(deployment, 2, states.PENDING)
+        other = objects.revision(deployment, 2, states.SUPERSEDED)
         objects.instance(other, "new", http_port=1, grpc_port=2, metrics_port=3)
         assert table.load_table().routes["demo"].upstreams == ()
 

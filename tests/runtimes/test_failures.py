@@ -15,7 +15,7 @@ from apps.core.transitions import transition
 from apps.fleet.models import GpuLease
 from apps.serving import selectors, services, states
 from apps.serving.domain import repository
-from apps.serving.models import Deployment, Instance
+from apps.serving.models import CrashReport, Deployment, Instance
 from tests.runtimes.rows import identity_of, only_instance
 from tests.support.standin import StandIn, Ticker, with_file
 from workers import instance_looks, instance_steps
@@ -70,20 +70,33 @@ def test_a_crash_is_explained_and_the_server_is_started_again(
     assert not GpuLease.objects.filter(holder_id=first.pk, released_at=None).exists()
 
 
-def test_five_crashes_in_ten_minutes_are_enough(standin: StandIn, ticker: Ticker, demo: Deployment) -> None:
+def test_a_crash_loop_is_shown_and_every_crash_is_kept(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
     def crash() -> bool:
-        row = Instance.objects.filter(state__in=(states.SPAWNED, states.LOADING, states.SERVING)).first()
-        if row is not None and row.pid:
+        row = Instance.objects.filter(state=states.SERVING).first()
+        if row is not None and row.pid and CrashReport.objects.count() < 4:
             os.kill(row.pid, signal.SIGKILL)
         demo.refresh_from_db()
-        return demo.state == states.FAILED
+        return demo.reason == "crash_loop" and CrashReport.objects.count() == 4
 
     ticker.until(crash, 40)
-    assert Instance.objects.filter(reason="crashed").count() == 5
-    assert demo.reason == "crashed"
+    assert "times in a row" in demo.sentence
     assert demo.remedy
-    services.deploy("test", demo)
+    newest = CrashReport.objects.first()
+    assert newest is not None
+    assert (newest.reason, newest.exit_code, newest.deployment_name) == ("crashed", -9, "demo")
+    assert any("successfully loaded" in each.log for each in CrashReport.objects.all())
     ticker.until_state(demo, states.READY)
+    # It says so until it has been healthy for a while, or until somebody deploys.
+    services.deploy("test", demo)
+    ticker.tick()
+    demo.refresh_from_db()
+    assert demo.reason == ""
+    services.stop("test", demo)
+    ticker.until_state(demo, states.STOPPED)
+    services.delete_deployment("test", demo)
+    assert CrashReport.objects.count() == 4
 
 
 @pytest.mark.parametrize(
@@ -265,10 +278,16 @@ def test_a_full_disk_is_said_with_its_remedy(
     def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(repository, "write", full)
-    ticker.until_state(demo, states.FAILED)
-    assert demo.reason == "folder_not_writable"
+    with monkeypatch.context() as broken:
+        broken.setattr(repository, "write", full)
+
+        def told() -> bool:
+            demo.refresh_from_db()
+            return demo.reason == "crash_loop"
+
+        ticker.until(told)
     assert "No space left" in demo.sentence
     assert demo.remedy
-    assert Instance.objects.filter(reason="folder_not_writable").count() == 5
     assert standin.starts() == 0
+    # Space was made, and nobody had to press anything.
+    ticker.until_state(demo, states.READY)

@@ -6,9 +6,14 @@ import os
 import signal
 from datetime import timedelta
 
+import pytest
+
 from apps.core import clock
+from apps.core.exceptions import NotPossibleNow
+from apps.core.models import AuditEntry
 from apps.serving import selectors, services, states
 from apps.serving.models import Deployment, Instance
+from apps.streaming.selectors import pick_instance
 from tests import objects
 from tests.runtimes.rows import only_instance
 from tests.support.standin import StandIn, Ticker
@@ -48,6 +53,93 @@ def test_where_no_room_is_left_the_old_server_is_stopped_first(
     ticker.until_state(demo, states.READY)
     new = only_instance()
     assert new.revision.batching["max_batch_size"] == 4
+    said = AuditEntry.objects.get(verb="rollout.stop_first")
+    assert "no room" in said.sentence
+
+
+def test_another_number_of_servers_restarts_none(standin: StandIn, ticker: Ticker, demo: Deployment) -> None:
+    ticker.until_state(demo, states.READY)
+    first = only_instance()
+    services.save_deployment("test", {"replicas": 2}, demo)
+    services.deploy("test", demo)
+    ticker.until(lambda: len(selectors.endpoints(demo)) == 2)
+    demo.refresh_from_db()
+    assert (demo.active_revision.number, demo.active_revision.replicas) == (2, 2)  # type: ignore[union-attr]
+    services.save_deployment("test", {"replicas": 1}, demo)
+    services.deploy("test", demo)
+    ticker.until(lambda: len(selectors.endpoints(demo)) == 1 and selectors.live_instances(demo).count() == 1)
+    demo.refresh_from_db()
+    kept = only_instance()
+    assert (kept.uid, kept.pid, demo.active_revision.number) == (first.uid, first.pid, 1)  # type: ignore[union-attr]
+    assert standin.starts() == 2
+    made = AuditEntry.objects.get(verb="revision.created", object_label="demo r2")
+    assert made.detail == {"changes": {"replicas": [1, 2]}, "from": 1}
+
+
+def test_a_roll_out_is_paused_goes_on_and_is_called_off(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    ticker.until_state(demo, states.READY)
+    old = only_instance()
+    with pytest.raises(NotPossibleNow):
+        services.pause_rollout("test", demo)
+    services.save_batching_profile("test", {"max_batch_size": 4}, demo.batching)
+    services.deploy("test", demo)
+    services.pause_rollout("test", demo)
+    for _tick in range(3):
+        ticker.tick()
+    assert standin.starts() == 1
+    services.resume_rollout("test", demo)
+    standin.behave(load="hang")
+    ticker.until(lambda: Instance.objects.filter(state=states.LOADING).exists())
+    assert demo.active_revision is not None
+    services.roll_back("test", demo, demo.active_revision)
+    ticker.until(lambda: selectors.live_instances(demo).count() == 1)
+    demo.refresh_from_db()
+    assert (demo.state, only_instance().uid, only_instance().pid) == (states.READY, old.uid, old.pid)
+    assert demo.revisions.get(number=2).state == states.SUPERSEDED
+
+
+def test_a_roll_out_that_hangs_is_given_up_at_its_deadline(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    ticker.until_state(demo, states.READY)
+    old = only_instance()
+    services.save_deployment("test", {"rollout": {"progress_seconds": 10}}, demo)
+    services.save_batching_profile("test", {"max_batch_size": 4}, demo.batching)
+    services.deploy("test", demo)
+    standin.behave(load="hang")
+    ticker.until(lambda: Instance.objects.filter(state=states.LOADING).exists())
+    demo.revisions.filter(state=states.PENDING).update(moved_at=clock.now() - timedelta(seconds=11))
+    ticker.tick()
+    assert demo.revisions.get(number=2).reason == "progress_deadline"
+    standin.behave(load="ok")
+    ticker.until(lambda: selectors.live_instances(demo).count() == 1)
+    demo.refresh_from_db()
+    assert (demo.state, demo.reason) == (states.READY, "rollout_failed")
+    assert (only_instance().uid, only_instance().pid) == (old.uid, old.pid)
+
+
+def test_a_canary_serves_its_share_beside_the_old_revision_until_it_is_promoted(
+    standin: StandIn, ticker: Ticker, demo: Deployment
+) -> None:
+    ticker.until_state(demo, states.READY)
+    canary = [{"weight": 20, "seconds": 60}]
+    services.save_deployment("test", {"rollout": {"canary": canary}}, demo)
+    services.save_batching_profile("test", {"max_batch_size": 4}, demo.batching)
+    services.deploy("test", demo)
+    ticker.until(lambda: len(selectors.endpoints(demo)) == 2)
+    demo.refresh_from_db()
+    assert [(weight, len(rows)) for _revision, weight, rows in selectors.traffic(demo)] == [(80, 1), (20, 1)]
+    for _tick in range(3):
+        ticker.tick()
+    assert len(selectors.endpoints(demo)) == 2
+    picked = [pick_instance(demo).revision for _each in range(50)]
+    assert 9 <= picked.count(2) <= 11
+    services.promote_rollout("test", demo)
+    ticker.until(lambda: demo.revisions.filter(number=2, state=states.ACTIVE).exists())
+    ticker.until(lambda: selectors.live_instances(demo).count() == 1)
+    assert [found.revision for found in selectors.endpoints(demo)] == [2]
 
 
 def test_a_roll_out_that_fails_leaves_the_old_revision_serving(

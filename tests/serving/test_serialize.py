@@ -49,6 +49,7 @@ def test_everything_is_json_with_iso_times(demo: Deployment) -> None:
         "deploy": True,
         "stop": True,
         "roll_back": False,
+        "pause": True,
         "delete": False,
         "chat": False,
     }

@@ -58,6 +58,14 @@ def test_the_demo_has_defaults_for_all_it_leaves_out() -> None:
         "batching": "inflight-16",
         "replicas": 1,
         "placement": {"device": "any"},
+        "slo": {"windowSeconds": 300},
+        "rollout": {
+            "maxSurge": 1,
+            "maxUnavailable": 0,
+            "progressSeconds": 600,
+            "drainSeconds": 120,
+            "canary": [],
+        },
         "desired": "running",
     }
 

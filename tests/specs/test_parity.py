@@ -63,6 +63,9 @@ DOORS: dict[str, Doors] = {
     "serving.deploy": Doors("serving:deploy", "deploy", "deployment deploy"),
     "serving.stop": Doors("serving:stop", "stop_deployment", "deployment stop"),
     "serving.roll_back": Doors("serving:roll_back", "roll_back", "deployment rollback"),
+    "serving.pause_rollout": Doors("serving:pause_rollout", "pause_rollout", "deployment pause"),
+    "serving.resume_rollout": Doors("serving:resume_rollout", "resume_rollout", "deployment resume"),
+    "serving.promote_rollout": Doors("serving:promote_rollout", "promote_rollout", "deployment promote"),
     "serving.restart_instance": Doors("serving:restart", "restart_instance", "instance restart"),
     "fleet.set_price": Doors("fleet:price", "set_slot_price", "node price"),
     "fleet.probe_toolchains": Doors("fleet:probe", "probe_node", "node probe"),
@@ -259,5 +262,6 @@ def test_every_command_on_objects_is_in_the_table() -> None:
                 "alert_rule disable",
                 "advice show",
                 "node uncordon",
+                "deployment endpoints",
                 "hub_access show",
             }

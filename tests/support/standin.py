@@ -19,7 +19,7 @@ from django.conf import settings as django_settings
 from apps.engines.models import Engine
 from apps.fleet.models import Node
 from apps.serving import services
-from apps.serving.domain import rollout
+from apps.serving.domain import restarts
 from apps.serving.models import Deployment, Instance
 from tests import objects
 from workers import instance_steps
@@ -127,7 +127,7 @@ def standin(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> S
     settings.INFLIGHT_SERVING_SITE_PACKAGES = "/nowhere/site-packages"
     settings.INFLIGHT_SERVING_PYTHONHOME = ""
     settings.INFLIGHT_SERVING_PYTHON = ""
-    monkeypatch.setattr(rollout, "BACKOFF_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(restarts, "BACKOFF_FIRST_SECONDS", 0.05)
     monkeypatch.setattr(instance_steps, "ROUTERS_SETTLE_SECONDS", 0.05)
     return made
 

@@ -204,6 +204,29 @@ def roll_back(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 
 @action(Action.OPERATE)
+def pause_rollout(request: HttpRequest, name: str) -> HttpResponse:
+    """Hold the roll-out where it is."""
+    services.pause_rollout(person(request), selectors.deployment(name))
+    return pages.done(request, _("The roll-out is paused."), to=_page_of(name))
+
+
+@action(Action.OPERATE)
+def resume_rollout(request: HttpRequest, name: str) -> HttpResponse:
+    """Go on with a paused roll-out."""
+    services.resume_rollout(person(request), selectors.deployment(name))
+    return pages.done(request, _("The roll-out goes on."), to=_page_of(name))
+
+
+@action(Action.OPERATE)
+def promote_rollout(request: HttpRequest, name: str) -> HttpResponse:
+    """Leave out the rest of the canary's steps."""
+    services.promote_rollout(person(request), selectors.deployment(name))
+    return pages.done(
+        request, _("The new revision takes all requests as its servers serve."), to=_page_of(name)
+    )
+
+
+@action(Action.OPERATE)
 def restart(request: HttpRequest, name: str, uid: str) -> HttpResponse:
     """Restart one server."""
     row = selectors.deployment(name)

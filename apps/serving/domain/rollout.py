@@ -1,19 +1,19 @@
-"""What one deployment needs next: which replicas to place, which servers to drain, when to switch, when to give up.
+"""What one deployment needs next: which replicas to place, which servers to drain, when to switch, when to go back.
 
 A pure function of what the rows say, called each second: level-triggered, so a lost event loses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
-# Triton supervisor policy (reference 6.7): 1, 2, 4 ... 60 s, up at most five exits in ten minutes.
-BACKOFF_FIRST_SECONDS = 1.0
-BACKOFF_MOST_SECONDS = 60.0
-FAILURES_ALLOWED = 5
-FAILURE_WINDOW = timedelta(minutes=10)
+from apps.serving.domain.canary import Step, wanted_at
+from apps.serving.domain.restarts import InstanceFact, Loop, counted, retry_at, stands_in_a_loop
+
+__all__ = ["Decision", "InstanceFact", "Loop", "Policy", "RevisionFact", "Situation", "decide", "retry_at"]
+
 # The same start would fail the same way: a person has to change something first.
 DETERMINISTIC = frozenset(
     {
@@ -28,40 +28,38 @@ DETERMINISTIC = frozenset(
         "version_not_allowed",
         "ports_taken",
         "probe_refused",
+        "several_hosts",
+        "launcher_missing",
     }
 )
-LIVE = frozenset({"placed", "spawned", "loading", "serving", "draining", "unreachable"})
+# With a revision to go back to, the new one is not tried for ever: 1 + 2 s of waiting.
+TRIES_OF_A_ROLLOUT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a change is rolled out: servers beyond the wanted number, servers that may be missing, and the longest time
+    without progress (seconds). `canary` are the steps of weight that come before the rest; empty: none."""
+
+    max_surge: int = 1
+    max_unavailable: int = 0
+    progress_seconds: float = 600.0
+    canary: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionFact:
-    """A revision that runs or is about to."""
+    """A revision that runs or is about to. `step` is the canary's, null before the first and without one.
+
+    `moved_at` is when something of the roll-out was last decided: its start, a step, the end of a pause.
+    """
 
     id: int
     replicas: int
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceFact:
-    """One instance row; `failed_at` is null for one that did not fail."""
-
-    id: int
-    revision: int
-    replica: int
-    state: str
-    reason: str = ""
-    stop_requested: bool = False
-    failed_at: datetime | None = None
-
-    @property
-    def live(self) -> bool:
-        """Whether it has, or is about to have, a process."""
-        return self.state in LIVE
-
-    @property
-    def serves(self) -> bool:
-        """Whether it may be given requests."""
-        return self.state == "serving" and not self.stop_requested
+    step: int | None = None
+    moved_at: datetime | None = None
+    paused: bool = False
+    promoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +77,27 @@ class Situation:
     deployed_at: datetime | None
     now: datetime
     held: bool = False
+    policy: Policy = Policy()
 
     @property
     def target(self) -> RevisionFact | None:
         """The revision that should run."""
         return self.pending or self.active
+
+    @property
+    def canary(self) -> bool:
+        """Whether the pending revision is to be tried on a part of the requests first."""
+        return bool(
+            self.policy.canary
+            and self.active is not None
+            and self.pending is not None
+            and not self.pending.promoted
+        )
+
+    @property
+    def replicas(self) -> int:
+        """The larger number of servers of the two revisions."""
+        return max(each.replicas for each in (self.active, self.pending) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +105,19 @@ class Decision:
     """What to do now.
 
     `place`: (revision, replica, restarts so far). `drain`: instance ids. `gave_up`: the revision that is not tried
-    any more, with the instance whose failure says why. `switch`: the pending revision serves whole. `state` is what
-    the deployment is: stopped, stopping, starting, ready, degraded or failed; null where nothing can be said.
+    any more, with the instance whose failure says why, null where the time for progress ran out. `begin_canary`: the
+    first step's servers serve. `switch`: the pending revision serves whole. `loops`: replicas that end again and
+    again. `state` is what the deployment is: stopped, stopping, starting, ready, degraded or failed; null where
+    nothing can be said.
     """
 
     place: tuple[tuple[int, int, int], ...] = ()
     drain: tuple[int, ...] = ()
     switch: bool = False
-    gave_up: tuple[int, int] | None = None
+    gave_up: tuple[int, int | None] | None = None
     state: str | None = None
+    begin_canary: bool = False
+    loops: tuple[Loop, ...] = ()
 
 
 def decide(situation: Situation) -> Decision:
@@ -108,18 +126,51 @@ def decide(situation: Situation) -> Decision:
     if not situation.wanted:
         drain = tuple(row.id for row in live if row.state != "draining")
         return Decision(drain=drain, state="stopping" if live else "stopped")
-    target = situation.target
-    if target is None:
+    if situation.target is None:
         return Decision(drain=tuple(row.id for row in live if row.state != "draining"))
-    place, gave_up = _placements(situation, target)
-    switch = situation.pending is not None and _serving(situation, situation.pending) >= target.replicas
+    place, loops, gave_up = _placements(situation)
+    leaving = {row.id for row in live if row.state != "draining" and _unwanted(situation, row)}
+    pending = situation.pending
+    if pending is None or pending.paused or gave_up is not None:
+        return Decision(place, _ordered(leaving), False, gave_up, _state(situation, gave_up), False, loops)
+    serving = _serving(situation, pending)
+    begin = situation.canary and pending.step is None and serving >= wanted_new(situation)
+    leaving |= _replaced(situation, leaving)
     return Decision(
-        place=tuple(place),
-        drain=tuple(row.id for row in live if row.state != "draining" and _unwanted(situation, row)),
-        switch=switch,
+        place=place,
+        drain=_ordered(leaving),
+        switch=not situation.canary and serving >= pending.replicas,
         gave_up=gave_up,
         state=_state(situation, gave_up),
+        begin_canary=begin,
+        loops=loops,
     )
+
+
+def _ordered(ids: set[int]) -> tuple[int, ...]:
+    return tuple(sorted(ids))
+
+
+def wanted_new(situation: Situation) -> int:
+    """Servers of the pending revision that should run now: of a canary as many as its weight asks for."""
+    pending = situation.pending
+    if pending is None:
+        return 0
+    if not situation.canary:
+        return pending.replicas
+    return wanted_at(situation.policy.canary[pending.step or 0].weight, pending.replicas)
+
+
+def _kept_old(situation: Situation) -> int:
+    """Servers of the active revision that must go on: all without a roll-out, at least one beside a canary."""
+    active, pending = situation.active, situation.pending
+    if active is None:
+        return 0
+    if pending is None:
+        return active.replicas
+    if situation.canary:
+        return max(1, active.replicas - wanted_new(situation))
+    return 0
 
 
 def _unwanted(situation: Situation, row: InstanceFact) -> bool:
@@ -128,51 +179,130 @@ def _unwanted(situation: Situation, row: InstanceFact) -> bool:
     return row.stop_requested or mine is None or row.replica >= mine.replicas
 
 
+def _replaced(situation: Situation, already: set[int]) -> set[int]:
+    """Servers of the active revision that the new ones may take the place of now, within `max_unavailable`."""
+    active, pending = situation.active, situation.pending
+    if active is None or pending is None:
+        return set()
+    old = [
+        row
+        for row in situation.instances
+        if row.revision == active.id and row.live and row.state != "draining" and row.id not in already
+    ]
+    surplus = len(old) - _kept_old(situation)
+    serving = sum(1 for row in situation.instances if row.serves and row.id not in already)
+    spare = serving - (situation.replicas - situation.policy.max_unavailable)
+    found: set[int] = set()
+    # Those that do not serve first, then the highest numbers, which a smaller revision would lose anyway.
+    for row in sorted(old, key=lambda row: (row.serves, -row.replica)):
+        if len(found) >= surplus:
+            break
+        if row.serves:
+            if spare <= 0:
+                break
+            spare -= 1
+        elif _serving(situation, pending) == 0:
+            # Nothing new is proven yet: what is on its way to serve may still be needed.
+            continue
+        found.add(row.id)
+    return found
+
+
 def _serving(situation: Situation, revision: RevisionFact) -> int:
     return sum(1 for row in situation.instances if row.revision == revision.id and row.serves)
 
 
 def _placements(
-    situation: Situation, target: RevisionFact
-) -> tuple[list[tuple[int, int, int]], tuple[int, int] | None]:
-    place: list[tuple[int, int, int]] = []
+    situation: Situation,
+) -> tuple[tuple[tuple[int, int, int], ...], tuple[Loop, ...], tuple[int, int | None] | None]:
+    """What to start, what ends again and again, and whether a revision is given up."""
     if situation.held:
-        return place, None
-    for replica in range(target.replicas):
-        mine = [row for row in situation.instances if (row.revision, row.replica) == (target.id, replica)]
-        if any(row.live for row in mine):
+        return (), (), None
+    place: list[tuple[int, int, int]] = []
+    loops: list[Loop] = []
+    active, pending = situation.active, situation.pending
+    if active is not None:
+        gave_up = _missing(situation, active, _kept_old(situation), place, loops)
+        if gave_up is not None and pending is None:
+            return (), (), gave_up
+    if pending is not None and not pending.paused:
+        new: list[tuple[int, int, int]] = []
+        gave_up = _missing(situation, pending, wanted_new(situation), new, loops)
+        if gave_up is None and _overdue(situation, pending):
+            gave_up = (pending.id, None)
+        if gave_up is not None:
+            return tuple(place), tuple(loops), gave_up
+        place += new[: _room_for_new(situation, len(place))]
+    return tuple(place), tuple(loops), None
+
+
+def _room_for_new(situation: Situation, others: int) -> int:
+    """How many servers of the pending revision may be started now, within `max_surge`."""
+    pending = situation.pending
+    if situation.active is None or pending is None:
+        return len(situation.instances) + (pending.replicas if pending else 0)
+    # One that drains still counts where a slot is full; that is for the leases to say.
+    running = sum(1 for row in situation.instances if row.live and row.state != "draining")
+    return max(0, situation.replicas + situation.policy.max_surge - running - others)
+
+
+def _missing(
+    situation: Situation,
+    revision: RevisionFact,
+    wanted: int,
+    place: list[tuple[int, int, int]],
+    loops: list[Loop],
+) -> tuple[int, int | None] | None:
+    """Add the replicas of a revision that are due to `place`; the revision where it is not tried any more."""
+    with_fallback = (
+        situation.pending is not None
+        and situation.active is not None
+        and (revision.id == situation.pending.id)
+    )
+    mine: Sequence[InstanceFact] = [row for row in situation.instances if row.revision == revision.id]
+    here = sum(1 for row in mine if row.live and row.replica < revision.replicas)
+    for replica in range(revision.replicas):
+        rows = [row for row in mine if row.replica == replica]
+        failures = counted(rows, situation.now, situation.deployed_at)
+        if failures and not any(row.serves for row in rows) and stands_in_a_loop(failures):
+            loops.append(Loop(revision.id, replica, len(failures), retry_at(failures), failures[-1].id))
+        if any(row.live for row in rows):
             continue
-        failures = _counted(mine, situation)
-        if failures and (failures[-1].reason in DETERMINISTIC or len(failures) >= FAILURES_ALLOWED):
-            return [], (target.id, failures[-1].id)
-        if not failures or situation.now >= retry_at(failures):
-            place.append((target.id, replica, len(failures)))
-    return place, None
+        if failures and failures[-1].reason in DETERMINISTIC:
+            return (revision.id, failures[-1].id)
+        if with_fallback and len(failures) >= TRIES_OF_A_ROLLOUT:
+            return (revision.id, failures[-1].id)
+        if here < wanted and (not failures or situation.now >= retry_at(failures)):
+            place.append((revision.id, replica, len(failures)))
+            here += 1
+    return None
 
 
-def _counted(rows: Iterable[InstanceFact], situation: Situation) -> list[InstanceFact]:
-    """Failures that count, oldest first: in the window, and after the last press of a button."""
-    since = situation.now - FAILURE_WINDOW
-    if situation.deployed_at is not None:
-        since = max(since, situation.deployed_at)
-    found = [row for row in rows if row.failed_at is not None and row.failed_at >= since]
-    return sorted(found, key=lambda row: (row.failed_at, row.id))
+def _overdue(situation: Situation, pending: RevisionFact) -> bool:
+    """Whether a roll-out with something to go back to has made no progress for too long."""
+    if situation.active is None or pending.moved_at is None:
+        return False
+    if _serving(situation, pending) >= wanted_new(situation):
+        return False
+    served = [
+        row.serving_since
+        for row in situation.instances
+        if row.revision == pending.id and row.serves and row.serving_since is not None
+    ]
+    since = max([pending.moved_at, *served])
+    return (situation.now - since).total_seconds() > situation.policy.progress_seconds
 
 
-def retry_at(failures: list[InstanceFact]) -> datetime:
-    """When the replica of these failures is started again: exponential, with a spread that its id gives."""
-    last = failures[-1]
-    failed_at = last.failed_at or datetime.min.replace(tzinfo=UTC)
-    wait = min(BACKOFF_FIRST_SECONDS * 2 ** (len(failures) - 1), BACKOFF_MOST_SECONDS)
-    spread = 0.8 + 0.4 * ((last.id * 2654435761) % 997) / 997
-    return failed_at + timedelta(seconds=wait * spread)
-
-
-def _state(situation: Situation, gave_up: tuple[int, int] | None) -> str:
+def _state(situation: Situation, gave_up: tuple[int, int | None] | None) -> str:
     active = situation.active
-    serving = _serving(situation, active) if active is not None else 0
-    if active is not None and serving >= active.replicas:
-        return "ready"
+    serving = 0
+    if active is not None:
+        serving = _serving(situation, active)
+        if situation.pending is not None:
+            # Both take requests while servers are exchanged one by one.
+            serving += _serving(situation, situation.pending)
+        if serving >= active.replicas:
+            return "ready"
     if serving:
         return "degraded"
     # With an active revision to fall back to, a failed roll-out is not the end.

@@ -1,4 +1,4 @@
-"""`manage.py deployment deploy|stop|rollback|delete|list`; they are made and changed with `apply`."""
+"""`manage.py deployment deploy|stop|rollback|pause|resume|promote|endpoints|delete|list`; `apply` changes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _l
 
 from apps.serving import selectors, services
 from apps.serving.models import Deployment
-from apps.serving.serialize import deployment_dict
+from apps.serving.serialize import deployment_dict, rollout_dict
 from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed
 from apps.specs.services import Actor
 
@@ -43,6 +43,26 @@ def _rollback_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("revision", type=int, help=_("number of an earlier revision"))
 
 
+def _pause(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.pause_rollout(actor, selectors.deployment(options["name"])))
+
+
+def _resume(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.resume_rollout(actor, selectors.deployment(options["name"])))
+
+
+def _promote(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.promote_rollout(actor, selectors.deployment(options["name"])))
+
+
+def _endpoints(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    found = rollout_dict(selectors.deployment(options["name"]))
+    lines = [
+        f"{each['http_url']} {each['grpc_url']} {each['weight']:g} {each['uid']}" for each in found["traffic"]
+    ]
+    return found, lines
+
+
 def _delete(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     services.delete_deployment(actor, selectors.deployment(options["name"]))
     return {"deleted": options["name"]}, [_("%(name)s was deleted.") % {"name": options["name"]}]
@@ -70,6 +90,12 @@ class Command(ObjectCommand):
         Verb("deploy", _l("make it run as it is configured"), _deploy, argument("name")),
         Verb("stop", _l("stop it: requests in flight finish"), _stop, argument("name")),
         Verb("rollback", _l("run an earlier revision again"), _roll_back, _rollback_arguments),
+        Verb("pause", _l("hold its roll-out where it is"), _pause, argument("name")),
+        Verb("resume", _l("go on with a paused roll-out"), _resume, argument("name")),
+        Verb("promote", _l("leave out the rest of the canary's steps"), _promote, argument("name")),
+        Verb(
+            "endpoints", _l("where it serves now, with shares of new requests"), _endpoints, argument("name")
+        ),
         Verb("delete", _l("delete a stopped deployment with its history"), _delete, argument("name")),
         Verb("list", _l("list deployments"), _list),
     )
