@@ -4,7 +4,7 @@
 |---|---|
 | POST /v1/chat/completions, /v1/completions | streams and whole answers |
 | GET /v1/models, /v1/models/NAME | the models that a key may use |
-| POST /tokenize (also /v1/tokenize) | how many tokens a prompt has |
+| POST /tokenize (also /v1/tokenize) | the tokens of a prompt |
 | GET /healthz | this process runs |
 | GET /readyz | database, Redis, migrations, workers and the table, each by name |
 | GET /metrics | Prometheus; without a key only from this host itself |

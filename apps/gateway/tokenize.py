@@ -1,4 +1,4 @@
-"""How many tokens a prompt has, as its engine counts them."""
+"""The tokens of a prompt, out of its engine's own tokenizer. Nothing is generated and no slot is held."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from django.utils.translation import gettext as _
 from apps.gateway import errors, prompting
 from apps.gateway.call import Call
 from apps.gateway.domain.facts import Route
-from apps.gateway.errors import ApiError
-from apps.gateway.generation import ended_by_engine, no_upstream
+from apps.gateway.generation import ATTEMPTS, no_upstream
 from apps.gateway.http import check_json
-from apps.gateway.upstreams.http_client import Opening
+from apps.gateway.upstreams.tokens import token_ids
 from apps.gateway.upstreams.triton import StreamFailed
 from apps.gateway.wire.requests import TokenizeRequest, plain_messages, read_json, read_tokenize
-from apps.streaming.token_source import GenerationRequest, SamplingParams, StreamEnd
 
 
 class Tokenize(Call):
-    """POST /tokenize, in vLLM's form: `count`, `max_model_len`; `tokens` is null, as engines here tell no ids.
-
-    The engine counts while it reads the prompt, so the prompt is computed once and one token generated.
-    """
+    """POST /tokenize, in vLLM's form: `count`, `max_model_len`, `tokens` (ids)."""
 
     async def serve(self) -> None:
         """See the class."""
@@ -33,28 +28,20 @@ class Tokenize(Call):
         route = self.find_route(key, request.model)
         self.begin(key, route)
         prompt = await self._prompt(route, request)
-        grant = await self.parts.admission.admit(
-            key,
-            route,
-            prompt_tokens=max(1, len(prompt) // 4),
-            max_tokens=1,
-            priority=key.priority,
-            request_id=self.exchange.request_id,
-            text=lambda: prompt,
-        )
-        async with grant:
-            self.grant, self.queue_seconds = grant, grant.queue_seconds
+        async with await self.parts.admission.count(key, route, self.exchange.request_id) as grant:
+            self.grant, self.queue_seconds = grant, 0.0
             try:
-                await self._count(route, prompt)
+                tokens = await self._tokens(route, prompt, request.add_special_tokens)
             except StreamFailed as problem:
                 raise errors.of_stream(problem.error) from problem
-            finally:
-                grant.settle(self.prompt_tokens or 0, self.completion_tokens or 0)
+        body = {"count": len(tokens), "max_model_len": route.max_sequence_tokens, "tokens": tokens}
+        with contextlib.suppress(OSError):
+            await self.exchange.reply(200, orjson.dumps(body), self.headers())
 
     async def _prompt(self, route: Route, request: TokenizeRequest) -> str:
         if any(upstream.kind != "triton" for upstream in route.upstreams):
             raise errors.invalid(
-                _("%(model)s is served elsewhere; its tokens are not counted here.") % {"model": route.name},
+                _("%(model)s is served elsewhere; its tokens are not known here.") % {"model": route.name},
                 "model",
                 "unsupported_parameter",
             )
@@ -67,30 +54,20 @@ class Tokenize(Call):
             add_generation_prompt=request.add_generation_prompt,
         )
 
-    async def _count(self, route: Route, prompt: str) -> None:
-        upstream = self.grant.place if self.grant else None
-        if upstream is None:
-            raise no_upstream(route)
-        self.asked(upstream)
-        self.answer = opening = Opening()
-        generation = GenerationRequest(prompt, SamplingParams(max_tokens=1), self.exchange.request_id)
-        stream = await self.parts.triton.open(upstream, generation, opening)
-        self.answer = stream
-        try:
-            end = None
-            while end is None:
-                end = next((one for one in await stream.read() if isinstance(one, StreamEnd)), None)
-            if end.reason in ("error", "cancelled"):
-                raise StreamFailed(end.error or ended_by_engine())
-        finally:
-            self.answer = None
-            stream.close()
-        self.first_token()
-        self.prompt_tokens, self.completion_tokens = end.prompt_tokens, end.completion_tokens
-        if end.prompt_tokens is None:
-            raise ApiError(
-                501, "not_supported", _("The engine of %(model)s counts no tokens.") % {"model": route.name}
-            )
-        body = {"count": end.prompt_tokens, "max_model_len": route.max_sequence_tokens, "tokens": None}
-        with contextlib.suppress(OSError):
-            await self.exchange.reply(200, orjson.dumps(body), self.headers())
+    async def _tokens(self, route: Route, prompt: str, special: bool | None) -> list[int]:
+        """Of the least busy upstream that answers."""
+        balancer = self.parts.balancer
+        failed: StreamFailed | None = None
+        usable = sorted(balancer.usable(route), key=lambda one: balancer.outstanding(one.uid))
+        for upstream in usable[:ATTEMPTS]:
+            self.asked(upstream)
+            try:
+                tokens = await token_ids(self.parts.triton, upstream, prompt, special)
+            except StreamFailed as problem:
+                failed = problem
+                if problem.error.code not in errors.TRY_ELSEWHERE:
+                    break
+                continue
+            self.first_token()
+            return tokens
+        raise failed or no_upstream(route)

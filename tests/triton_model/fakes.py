@@ -42,10 +42,11 @@ class FakeRuntime:
         self.failures: list[Exception] = []
         self.before: Callable[[], None] = lambda: None
         self.closed = False
+        self.adds_bos = False
         self._can_cut = can_cut
 
-    def tokenize(self, text: str) -> list[int]:
-        return list(text.encode())
+    def tokenize(self, text: str, special: bool = True) -> list[int]:
+        return [*([1] if special and self.adds_bos else []), *text.encode()]
 
     def piece(self, token: int) -> bytes:
         return bytes([token]) if token < END else b""

@@ -147,6 +147,30 @@ def test_many_requests_of_one_call_each_get_their_answer(model: Any) -> None:
     assert {request.text for request in requests} == {"Hello"}
 
 
+@pytest.mark.parametrize("strategy", ["inflight", "dynamic"])
+def test_tokens_alone_are_told_without_computing(
+    model_module: Any, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = FakeRuntime()
+    runtime.adds_bos = True
+    monkeypatch.setattr(model_module, "LlamaRuntime", lambda settings: runtime)
+    model = model_module.TritonPythonModel()
+    model.initialize(arguments(slots="2", context_per_slot="64", strategy=strategy))
+    # Longer than a slot: nothing is computed, so nothing has to fit.
+    asked = Request(parameters='{"tokenize_only": true}', text_input=b"Hi" * 100)
+    plain = Request(parameters='{"tokenize_only": true, "add_special_tokens": false}', text_input=b"Hi")
+    wrong = Request(parameters='{"tokenize_only": "yes"}', text_input=b"Hi")
+    model.execute([asked, plain, wrong])
+    outputs = asked.sent[0][0].outputs
+    assert json.loads(asked.text) == [1, *b"Hi" * 100]
+    assert (outputs["finish_reason"][0, 0], outputs["prompt_tokens"][0, 0]) == (b"tokenized", 201)
+    assert json.loads(plain.text) == [*b"Hi"]
+    assert wrong.sent[0][0].error.message.startswith("tokenize_only: ")
+    assert all(request.over for request in (asked, plain, wrong))
+    assert runtime.steps == []
+    model.finalize()
+
+
 def test_one_bad_request_does_not_touch_the_others(model: Any) -> None:
     bad, good = Request(text_input=b"Hi", temperature=-1.0), Request(text_input=b"Hi", max_tokens=9)
     odd = Request(parameters='{"lora_weights": 1}', text_input=b"Hi")

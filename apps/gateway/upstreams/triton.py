@@ -124,19 +124,10 @@ class TritonUpstreams:
         known = self._interfaces.get(upstream.uid)
         if known is not None:
             return known
-        origin = read_origin(upstream.http_url)
-        head = request_head(origin, "GET", f"/v2/models/{upstream.model}", {})
-        try:
-            async with asyncio.timeout(METADATA_SECONDS):
-                connection = await self._send(origin, with_body(head, b""))
-                try:
-                    said = await connection.body(MAX_METADATA_BYTES)
-                finally:
-                    self._pool.release(connection, origin)
-        except (UpstreamLost, UpstreamUnreachable, TimeoutError) as error:
-            raise StreamFailed(triton_errors.unreachable()) from error
-        if connection.status != 200:
-            raise StreamFailed(_explain(connection.status, said))
+        path = f"/v2/models/{upstream.model}"
+        status, said = await self.call(upstream, "GET", path, b"", MAX_METADATA_BYTES, METADATA_SECONDS)
+        if status != 200:
+            raise StreamFailed(explain(status, said))
         try:
             declared = orjson.loads(said)
             interface = ModelInterface(
@@ -147,6 +138,22 @@ class TritonUpstreams:
             raise StreamFailed(triton_errors.unreadable(str(error))) from error
         self._interfaces[upstream.uid] = interface
         return interface
+
+    async def call(
+        self, upstream: Upstream, method: str, path: str, body: bytes, most_bytes: int, seconds: float
+    ) -> tuple[int, bytes]:
+        """One request that is no stream: (status, body). Raises StreamFailed where none comes in time."""
+        origin = read_origin(upstream.http_url)
+        head = request_head(origin, method, path, {"Content-Type": "application/json"} if body else {})
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await self._send(origin, with_body(head, body))
+                try:
+                    return connection.status, await connection.body(most_bytes)
+                finally:
+                    self._pool.release(connection, origin)
+        except (UpstreamLost, UpstreamUnreachable, TimeoutError) as error:
+            raise StreamFailed(triton_errors.unreachable()) from error
 
     async def keep(self, upstreams: Iterable[Upstream]) -> None:
         """The table changed: forget what is no longer in it."""
@@ -222,7 +229,7 @@ class HttpStream:
             said = b""
         finally:
             self.close()
-        return _explain(self._connection.status, said)
+        return explain(self._connection.status, said)
 
     def fail(self, error: StreamError) -> None:
         """End it here."""
@@ -291,7 +298,8 @@ def read_payload(payload: bytes) -> Message:
     return Message(fields) if error is None else Message(error=str(error))
 
 
-def _explain(status: int, said: bytes) -> StreamError:
+def explain(status: int, said: bytes) -> StreamError:
+    """What a refusal of Triton means."""
     text = said.decode(errors="replace").strip().removeprefix("data:").strip()
     with contextlib.suppress(ValueError, AttributeError):
         text = str(orjson.loads(text).get("error", text))

@@ -185,7 +185,10 @@ class CompletionRequest(_Common):
 
 
 class TokenizeRequest(BaseModel):
-    """Body of POST /tokenize: a prompt, or messages that the model's chat template writes down."""
+    """Body of POST /tokenize: a prompt, or messages that the model's chat template writes down.
+
+    `add_special_tokens` left out means what the engine does with a prompt by itself.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
 
@@ -193,6 +196,7 @@ class TokenizeRequest(BaseModel):
     prompt: Text | None = None
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     add_generation_prompt: bool = True
+    add_special_tokens: bool | None = None
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)] | None = None
 
 

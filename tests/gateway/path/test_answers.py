@@ -258,14 +258,3 @@ async def test_an_error_after_the_head_is_an_event(monkeypatch: pytest.MonkeyPat
             _ = [chunk async for chunk in stream]
         record = await gate.last()
     assert (record.outcome, record.reason) == ("error", "first_token_timeout")
-
-
-async def test_tokens_are_counted_by_the_engine() -> None:
-    upstream = Upstream([last("x", completion_tokens=1)])
-    async with (
-        http_server(upstream) as endpoint,
-        served(route(triton(endpoint), max_sequence_tokens=64)) as gate,
-    ):
-        body = json.dumps({"model": "demo", "messages": MESSAGES}).encode()
-        answer = await gate.answer(post(gate.key, body, "/tokenize"))
-    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"count": 5, "max_model_len": 64, "tokens": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import urllib.request
@@ -16,7 +17,7 @@ from apps.serving.domain import repository
 from apps.serving.domain.batching import BatchingFacts
 from apps.streaming.token_source import Endpoint
 from benchmarks.serving import MODEL_CODE, RunningServer, find_installation, serve_folder
-from tests.gateway.path.serving import route, served, triton
+from tests.gateway.path.serving import Served, post, route, served, triton
 from tests.support.triton import find_gguf
 from tests.support.triton import find_installation as find_values
 from tests.support.waiting import aeventually
@@ -54,6 +55,7 @@ async def test_a_real_model_and_a_pump() -> None:
         pump = replace(triton(endpoint, "pump-1", slots=64), model="pump")
         async with served(route(triton(endpoint, "llm-1", slots=2)), route(pump, name="pump")) as gate:
             await ask(gate.client())
+            await count(gate)
             stream = await gate.client().chat.completions.create(
                 model="demo",
                 messages=CAPITAL,
@@ -71,6 +73,28 @@ async def test_a_real_model_and_a_pump() -> None:
             )
             text = "".join([chunk.choices[0].delta.content or "" async for chunk in pumped])
             assert text == "".join(f" tok{number}" for number in range(20))
+
+
+async def count(gate: Served) -> None:
+    """Tokens without generating: as many as the engine reads, told by its own tokenizer."""
+
+    async def tokens(**body: Any) -> list[int]:
+        sent = json.dumps({"model": "demo", **body}).encode()
+        answer = (await gate.answer(post(gate.key, sent, "/tokenize"))).partition(b"\r\n\r\n")[2]
+        found = json.loads(answer)
+        assert found["count"] == len(found["tokens"])
+        return list(found["tokens"])
+
+    asked = await gate.client().completions.create(model="demo", prompt="Once upon a time", max_tokens=1)
+    chat = await gate.client().chat.completions.create(model="demo", messages=CAPITAL, max_tokens=1)
+    assert asked.usage is not None
+    assert chat.usage is not None
+    assert len(await tokens(prompt="Once upon a time")) == asked.usage.prompt_tokens
+    assert len(await tokens(messages=CAPITAL)) == chat.usage.prompt_tokens
+    once = await tokens(prompt="Once", add_special_tokens=False)
+    assert (await tokens(prompt="Once upon", add_special_tokens=False))[: len(once)] == once
+    # Longer than any slot: counted all the same.
+    assert len(await tokens(prompt="word " * 2000)) > 1000
 
 
 async def ask(client: official.AsyncOpenAI) -> None:

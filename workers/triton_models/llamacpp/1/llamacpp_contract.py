@@ -99,6 +99,8 @@ PARAMETERS: tuple[Parameter, ...] = (
 # A request parameter (no tensor): the class of a request, 1 the most urgent. Triton's own request parameter
 # `priority` does not reach a python model, and HTTP's generate does not read it.
 PRIORITY_PARAMETER = "priority_level"
+# Request parameters of a request that only asks for its prompt's tokens, and its answer's finish reason.
+TOKENIZE_PARAMETER, SPECIAL_PARAMETER, TOKENIZED = "tokenize_only", "add_special_tokens", "tokenized"
 PRIORITY_LEVELS = 3
 DEFAULT_PRIORITY = 2
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from llamacpp_contract import TOKENIZED
 from llamacpp_errors import ModelError
 from llamacpp_sequence import Delta, Finished, Job, TokenLogProb
 
@@ -235,6 +236,14 @@ def final_outputs(delta: Delta, finished: Finished) -> Outputs:
     if finished.cumulative_log_prob is not None:
         outputs["cum_log_probs"] = np.array([[finished.cumulative_log_prob]], dtype=np.float32)
     return outputs
+
+
+def token_outputs(tokens: list[int]) -> Outputs:
+    """Output values of a request for tokens alone: their ids as JSON, and how many."""
+    empty = Finished(Delta(json.dumps(tokens), 0), "stop", len(tokens), 0, 0, 0.0)
+    return final_outputs(empty.delta, empty) | {
+        "finish_reason": np.array([[TOKENIZED.encode()]], dtype=object)
+    }
 
 
 def json_log_probs(log_probs: tuple[TokenLogProb, ...]) -> bytes:

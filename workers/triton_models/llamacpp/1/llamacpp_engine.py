@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from llamacpp_errors import Cancelled, EngineFailure, InvalidRequest, ModelError, ShuttingDown
 from llamacpp_measures import Measures
 from llamacpp_queue import WaitingQueue
-from llamacpp_request import GenerationRequest
+from llamacpp_request import GenerationRequest, TokenizeRequest
 from llamacpp_runtime import Entry, Runtime
 from llamacpp_sampling import Choice, Sampler
 from llamacpp_sequence import Job, Sequence, Sink
@@ -96,6 +96,10 @@ class Engine:
             self._measures.waiting = len(self._waiting)
             self._wake.notify()
         return job
+
+    def tokens(self, request: TokenizeRequest) -> list[int]:
+        """Ids of a prompt; nothing is computed. Raises EngineFailure."""
+        return self._runtime.tokenize(request.text_input, request.special)
 
     def cancel(self, job: Job) -> None:
         """End a request: a waiting one at once, a running one before its next token."""

@@ -12,6 +12,8 @@ from llamacpp_contract import (
     INPUTS,
     PRIORITY_LEVELS,
     PRIORITY_PARAMETER,
+    SPECIAL_PARAMETER,
+    TOKENIZE_PARAMETER,
     UNSUPPORTED_INPUTS,
     Tensor,
 )
@@ -114,6 +116,29 @@ def read_request(inputs: Mapping[str, Any], parameters: Mapping[str, Any] | None
         num_log_probs=num_log_probs,
         priority=_priority(parameters.get(PRIORITY_PARAMETER, DEFAULT_PRIORITY)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeRequest:
+    """A prompt whose tokens are asked for. `special` adds what the model wants at a prompt's beginning."""
+
+    text_input: str
+    special: bool
+
+
+def read_tokenize(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> TokenizeRequest | None:
+    """The request as one for tokens alone; None where it wants an answer. Raises InvalidRequest."""
+    if not _flag(parameters, TOKENIZE_PARAMETER, default=False):
+        return None
+    special = _flag(parameters, SPECIAL_PARAMETER, default=True)
+    return TokenizeRequest(_prompt({name: _values(name, array) for name, array in inputs.items()}), special)
+
+
+def _flag(parameters: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidRequest(name, f"{value!r} is neither true nor false.")
+    return value
 
 
 def _priority(value: Any) -> int:

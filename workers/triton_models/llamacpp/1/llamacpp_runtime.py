@@ -48,8 +48,11 @@ class Runtime(Protocol):
     def end_ids(self) -> frozenset[int]:
         """Tokens that end an answer."""
 
-    def tokenize(self, text: str) -> list[int]:
-        """Ids of a prompt, the template's markers as their tokens, with one BOS where the model wants one."""
+    def tokenize(self, text: str, special: bool = True) -> list[int]:
+        """Ids of a prompt, the template's markers as their tokens.
+
+        `special` puts one BOS first where the model wants one.
+        """
 
     def piece(self, token: int) -> bytes:
         """Bytes of a token; empty for control tokens, so that no marker is ever shown."""
@@ -118,7 +121,7 @@ class LlamaRuntime:
     def end_ids(self) -> frozenset[int]:
         return self._end_ids
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str, special: bool = True) -> list[int]:
         data = text.encode()
         # A token has at least one byte, but for a prefix space and markers that some vocabularies add.
         room = len(data) + 16
@@ -127,7 +130,7 @@ class LlamaRuntime:
         if count < 0:
             raise EngineFailure(f"The prompt's {len(data):,} bytes cannot be tokenised.")
         tokens = list(ids[:count])
-        if self._add_bos and tokens[:1] != [self._bos]:
+        if special and self._add_bos and tokens[:1] != [self._bos]:
             tokens.insert(0, self._bos)
         return tokens
 

@@ -14,11 +14,11 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from llamacpp_batch import Batch
 from llamacpp_contract import INPUTS, OUTPUTS
-from llamacpp_delivery import CancelWatcher, Outputs, Ticket, Writer
+from llamacpp_delivery import CancelWatcher, Outputs, Ticket, Writer, token_outputs
 from llamacpp_engine import Engine
 from llamacpp_errors import ModelError
 from llamacpp_measures import Family, Measures, MetricsPublisher
-from llamacpp_request import read_request
+from llamacpp_request import read_request, read_tokenize
 from llamacpp_runtime import LlamaRuntime
 from llamacpp_settings import read_settings
 
@@ -105,6 +105,9 @@ class TritonPythonModel:
     def _accept(self, request: Any, sender: Any, batch: Batch | None) -> None:
         inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         parameters = json.loads(request.parameters() or "{}")
+        if (asked := read_tokenize(inputs, parameters)) is not None:
+            sender.send(self._respond(token_outputs(self._engine.tokens(asked))), flags=FINAL)
+            return
         wanted = read_request(inputs, parameters)
         ticket = Ticket(sender, wanted.stream, self._writer)
         if batch is None:
