@@ -11,6 +11,7 @@ from django.db import DatabaseError
 from redis.exceptions import RedisError
 
 import workers.node  # noqa: F401 - connects to the worker's signals
+from apps.control import canary
 from apps.engines import sweep as engines_sweep
 from apps.fleet import services as fleet
 from apps.fleet import sweep as fleet_sweep
@@ -72,6 +73,7 @@ def _sweeps() -> list[tuple[str, Callable[[], object]]]:
         ("engines", engines_sweep.sweep),
         ("serving", serving_sweep.sweep),
         ("telemetry", telemetry_sweep.sweep),
+        ("canaries", canary.sweep),
     ]
 
 

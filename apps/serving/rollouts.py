@@ -153,7 +153,7 @@ def set_step(
         )
         if not before.update(canary_step=step):
             return False
-        amend(revision, states=[states.PENDING], moved_at=clock.now())
+        amend(revision, states=[states.PENDING], moved_at=clock.now(), reason="", sentence=sentence)
         audit.record(
             actor,
             "rollout.step",
@@ -167,11 +167,21 @@ def set_step(
     return True
 
 
-def note(actor: User | str, revision: Revision, sentence: str, figures: Mapping[str, Any]) -> None:
-    """Keep a judgement that changed nothing."""
-    audit.record(
-        actor, "rollout.held", revision, to_state=revision.state, sentence=sentence, detail=dict(figures)
-    )
+def note(
+    actor: User | str, revision: Revision, reason: str, sentence: str, figures: Mapping[str, Any]
+) -> None:
+    """Keep a judgement that changed nothing, and say it on the revision until another comes."""
+    with transaction.atomic():
+        if amend(revision, states=[states.PENDING], reason=reason, sentence=sentence):
+            audit.record(
+                actor,
+                "rollout.held",
+                revision,
+                to_state=revision.state,
+                reason=reason,
+                sentence=sentence,
+                detail=dict(figures),
+            )
 
 
 def give_up(deployment: Deployment, revision_id: int, instance_id: int | None) -> None:

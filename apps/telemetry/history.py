@@ -124,8 +124,8 @@ def distribution(
     )
 
 
-def window(scope: Scope, since: float, until: float) -> dict[str, Any]:
-    """What happened in all of a range.
+def window(scope: Scope | Sequence[Scope], since: float, until: float) -> dict[str, Any]:
+    """What happened in all of a range, to one object or to several together.
 
     {"since", "until" (what the stored steps cover), "source", "requests", "prompt_tokens", "generated_tokens",
     "cached_prompt_tokens", "energy_joules" (None where not told), "ended": {reason: number}, "failed", "rejected",
@@ -134,7 +134,10 @@ def window(scope: Scope, since: float, until: float) -> dict[str, Any]:
     """
     now = time.time()
     until = min(until, now + 1.0)
-    step, _chart, found = _read(scope, since, until, MOST_STEPS, now)
+    step, found = policy.FINEST, list[Step]()
+    for each in [scope] if isinstance(scope, Scope) else scope:
+        step, _chart, more = _read(each, since, until, MOST_STEPS, now)
+        found += more
     total = joined(each.bucket for each in found)
     amounts = total.amounts
     ended = {name[len("ended/") :]: value for name, value in amounts.items() if name.startswith("ended/")}
