@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import shutil
@@ -16,16 +15,24 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.utils.translation import gettext as _
 
-from apps.core.exceptions import InflightError
-from apps.diagnosis.domain.rules import diagnose
-from apps.engines import attempts, learning, paths
+from apps.core.exceptions import Finding, InflightError
+from apps.engines import attempts, history, learning, paths, stages
 from apps.engines.attempts import Artefact, Claim, Failure
-from apps.engines.domain.build_spec import BuildSpec
+from apps.engines.domain.trtllm.spec import TrtllmSpec
+from apps.engines.frozen import read_spec
+from apps.engines.requests import model_facts
 from apps.engines.selectors import estimated_bytes
+from apps.fleet.containers import end_containers
+from apps.fleet.leases import leased_gpus
+from apps.fleet.models import Toolchain
 from apps.fleet.processes import ProcessIdentity, end_tree, mark_of
+from apps.fleet.toolchains import container_programs
 from workers.attempt_rows import Ended, refuse_order, write_row
+from workers.build_failures import failure_of_os, failure_of_ours, failure_of_step, out_of_time
 from workers.builders.base import BuildContext, EngineBuilder, Step
 from workers.builders.llamacpp import LlamaCppBuilder, serving_python
+from workers.builders.publishing import whole
+from workers.builders.trtllm import TrtllmBuilder
 from workers.host import host_facts
 from workers.progress import Progress
 from workers.pumps import LogFile
@@ -34,11 +41,8 @@ from workers.supervisor import StepResult, Supervisor
 from workers.watch import Duties, Watch
 
 log = logging.getLogger(__name__)
-BUILDERS: dict[str, EngineBuilder] = {"llamacpp": LlamaCppBuilder()}
+BUILDERS: dict[str, EngineBuilder] = {"llamacpp": LlamaCppBuilder(), "trtllm": TrtllmBuilder()}
 CHECKOUT = Path(__file__).resolve().parents[1]
-LOG_TAIL_BYTES = 65_536
-# Causes that lie with the machine and may be gone at the next try.
-RETRIED = frozenset({"killed"})
 
 
 def run_build(build_id: int, worker: str) -> bool:
@@ -57,12 +61,15 @@ class Attempt:
     def __init__(self, claim: Claim, worker: str) -> None:
         self.build, self.number, self.worker = claim.build, claim.attempt, worker
         self.previous = claim.previous
-        self.spec = BuildSpec.model_validate(claim.build.spec)
+        self.spec = read_spec(claim.build.spec)
         self.folder = paths.build_folder(claim.build.number, claim.attempt)
         self.node_id = claim.build.node.node_id if claim.build.node else settings.INFLIGHT_NODE_ID
+        self.mark = mark_of(self.node_id, claim.build.kind, claim.build.pk, claim.attempt)
         self.notes: list[str] = []
         self.results: dict[str, dict[str, Any]] = {}
         self.timings: dict[str, float] = {}
+        self.usage: dict[str, dict[str, int]] = {}
+        self._running = ""
 
     def run(self) -> None:
         """Work, then write how it ended; the log stays, the work folder goes."""
@@ -84,17 +91,17 @@ class Attempt:
         except Ended as ended:
             self._write_end(watch, ended)
         except OSError as error:
-            self._write_end(watch, Ended(_failure_of_os(error)))
+            self._write_end(watch, Ended(failure_of_os(error)))
         except InflightError as error:
             self._write_end(watch, Ended(Failure(error.code, error.sentence, error.remedy)))
         except SoftTimeLimitExceeded:
-            self._write_end(watch, Ended(_out_of_time()))
+            self._write_end(watch, Ended(out_of_time()))
         except Exception as error:
             # A fault of ours: the row says so at once instead of waiting for its lease to run out.
             log.exception(
                 "Build #%d, attempt %d failed in the worker itself.", self.build.number, self.number
             )
-            self._write_end(watch, Ended(_failure_of_ours(error)))
+            self._write_end(watch, Ended(failure_of_ours(error)))
         finally:
             watch.stop()
             if output is not None:
@@ -104,7 +111,10 @@ class Attempt:
         """A new attempt first ends what the last one may have left running on this host."""
         if self.number > 1:
             mark = mark_of(self.node_id, self.build.kind, self.build.pk, self.number - 1)
+            end_containers(mark, container_programs(self.build.node))
             end_tree(mark, self.previous, 1.0)
+            left = paths.build_folder(self.build.number, self.number - 1)
+            shutil.rmtree(left / "work", ignore_errors=True)
 
     def _work(self, output: LogFile, watch: Watch) -> Artefact:
         builder = BUILDERS[self.spec.builder]
@@ -114,79 +124,112 @@ class Attempt:
         output.say(
             f"build #{self.build.number}, attempt {self.number}, {self.spec.builder} {self.spec.quantization}"
         )
-        self._refuse(builder, context)
-        steps = builder.plan(self.spec, context)
-        stages = [{"name": step.name, "title": step.title, "argv": list(step.argv)} for step in steps]
-        self._write(watch, lambda: attempts.record_plan(self.build, self.number, stages, str(output.path)))
-        progress = Progress(steps, self._write_progress)
-        supervisor = Supervisor(
-            mark=mark_of(self.node_id, self.build.kind, self.build.pk, self.number),
-            log=output,
-            watch=watch,
-            record=lambda child: self._record(watch, child),
-            progress=progress.update,
-        )
-        for step in steps:
-            progress.begin(step)
-            self._run_step(step, steps, context, supervisor, progress)
+        if not whole(context.engines / context.fingerprint, context.fingerprint):
+            self._make(builder, context, output, watch)
+        else:
+            output.say("The engine is published already; an attempt before this one came that far.")
         artefact = builder.collect(context)
         self._clear()
         reused = bool(self.results.get("publish", {}).get("reused"))
         return Artefact(artefact.path, artefact.size_bytes, artefact.manifest, reused)
 
-    def _run_step(
-        self, step: Step, steps: list[Step], context: BuildContext, supervisor: Supervisor, progress: Progress
-    ) -> None:
+    def _make(self, builder: EngineBuilder, context: BuildContext, output: LogFile, watch: Watch) -> None:
+        """Run every step whose outputs are not kept from before."""
+        self._refuse(builder, context, output)
+        steps = builder.plan(self.spec, context)
+        facts = builder.facts(self.spec, context)
+        rows = [{"name": step.name, "title": step.title, "argv": list(step.words)} for step in steps]
+        self._write(watch, lambda: attempts.record_plan(self.build, self.number, rows, str(output.path)))
+        progress = Progress(steps, self._write_progress, context.expected)
+        supervisor = Supervisor(
+            mark=self.mark,
+            log=output,
+            watch=watch,
+            record=lambda child: self._record(watch, child),
+            progress=progress.update,
+            doing=self._write_doing,
+        )
+        for step in self._still_to_do(steps, output, watch, progress):
+            progress.begin(step)
+            self._write_plan(context, steps, facts)
+            self._run_step(step, supervisor, progress)
+
+    def _still_to_do(
+        self, steps: list[Step], output: LogFile, watch: Watch, progress: Progress
+    ) -> list[Step]:
+        """The steps after the last kept one; a step before it whose outputs are not kept has done its work in it."""
+        kept = [step for step in steps if step.key and stages.use_stage(step.key) is not None]
+        if not kept:
+            return steps
+        done = steps[: steps.index(kept[-1]) + 1]
+        for step in done:
+            stage = stages.find_stage(step.key) if step.key else None
+            progress.skip(step)
+            if stage is None:
+                self._write(watch, self._stage_writer(step, "skipped", {"kept": True}))
+                continue
+            self.results |= stage.facts
+            if stage.seconds is not None:
+                self.timings[step.name] = stage.seconds
+            output.say(f"{step.title}: kept from build #{stage.build}, in {stage.path}")
+            note = _("Kept from build #%(number)s.") % {"number": stage.build}
+            self._write(watch, self._stage_writer(step, "done", {"kept": True, "note": note}))
+        return steps[len(done) :]
+
+    def _stage_writer(self, step: Step, state: str, more: dict[str, Any]) -> Callable[[], bool]:
+        return lambda: attempts.record_stage(self.build, self.number, step.name, state, **more)
+
+    def _run_step(self, step: Step, supervisor: Supervisor, progress: Progress) -> None:
         watch = supervisor.watch
-        self._write_plan(context, steps)
-        self._write(watch, lambda: attempts.record_stage(self.build, self.number, step.name, "running"))
+        self._running = step.name
+        self._write(watch, self._stage_writer(step, "running", {}))
         began = time.monotonic()
         result = supervisor.run(step)
-        self.timings[step.name] = round(time.monotonic() - began, 3)
+        seconds = self.timings[step.name] = round(time.monotonic() - began, 3)
         self.results[step.name] = result.result
+        self.usage[step.name] = result.usage.as_dict()
         self.notes += result.notes
         self._judge(step, result, supervisor.log, watch)
+        if step.key and step.keep is not None:
+            # Only the lease's holder may move it; the stage is another's from here on, whoever ends this attempt.
+            stages.keep_stage(
+                step.key,
+                step.name,
+                step.keep,
+                build=self.build.number,
+                facts=self.results,
+                seconds=seconds,
+            )
         progress.finish()
         done: dict[str, Any] = {"note": " ".join(result.notes)} if result.notes else {}
-        self._write(watch, lambda: attempts.record_stage(self.build, self.number, step.name, "done", **done))
+        if result.doing:
+            done["doing"] = result.doing
+        self._write(watch, self._stage_writer(step, "done", {**result.usage.as_dict(), **done}))
 
     def _judge(self, step: Step, result: StepResult, output: LogFile, watch: Watch) -> None:
         """Raise Ended unless the step ended well."""
         refuse_order(result, watch)
-        if result.ending == "deadline":
-            sentence = _("%(stage)s ran longer than %(hours)s hours and was ended.")
-            hours = f"{step.deadline_seconds / 3600:.1f}"
-            raise Ended(
-                Failure(
-                    "deadline",
-                    sentence % {"stage": step.title, "hours": hours},
-                    _("See the log for what it waited for; then try again."),
-                )
-            )
-        if result.failure is not None:
-            raise Ended(_failure_of_event(result.failure))
-        if result.exit_code != 0:
-            raise Ended(_failure_of_log(step, result.exit_code, output))
-        missing = next((path for path in step.outputs if not path.exists()), None)
-        if missing is not None:
-            raise Ended(
-                Failure(
-                    "output_missing",
-                    _("%(stage)s ended well but left no %(file)s.")
-                    % {"stage": step.title, "file": missing.name},
-                    _("Try again; look for something else that removes files under builds/."),
-                    retry=True,
-                )
-            )
+        failure = failure_of_step(step, result, output)
+        if failure is None:
+            return
+        for key in step.judges:
+            output.say("What this stage looked at is not used again.")
+            stages.remove_stage(key)
+        self._write(watch, self._stage_writer(step, "running", result.usage.as_dict()))
+        raise Ended(failure)
 
-    def _refuse(self, builder: EngineBuilder, context: BuildContext) -> None:
-        error = next(
-            (found for found in builder.check(self.spec, context) if found.severity == "error"), None
-        )
+    def _refuse(self, builder: EngineBuilder, context: BuildContext, output: LogFile) -> None:
+        found = builder.check(self.spec, context)
+        error = next((finding for finding in found if finding.severity == "error"), None)
         if error is not None:
             raise Ended(Failure(error.id, error.message, error.remedy))
+        for finding in found:
+            output.say(_said(finding))
 
     def _context(self) -> BuildContext:
+        row = None
+        if isinstance(self.spec, TrtllmSpec):
+            row = Toolchain.objects.filter(node=self.build.node, name=self.spec.toolchain).first()
         return BuildContext(
             number=self.build.number,
             attempt=self.number,
@@ -197,23 +240,44 @@ class Attempt:
             serving_python=serving_python(),
             node=host_facts(self.node_id),
             engine_bytes=estimated_bytes(self.build.checkpoint, self.spec.quantization),
+            mark=self.mark,
+            toolchain=row,
+            gpus=tuple(gpu.uuid or str(gpu.index) for gpu in leased_gpus(self.build, self.number)),
+            facts=model_facts(self.build.checkpoint) if row is not None else None,
+            stages=stages.stages_folder(),
+            expected=self._expected(),
         )
 
-    def _write_plan(self, context: BuildContext, steps: list[Step]) -> None:
+    def _expected(self) -> dict[str, float]:
+        """Seconds of each stage by builds of this shape; what is known of them may not keep a build from running."""
+        try:
+            return history.stage_seconds(self.build)
+        except (DatabaseError, TypeError, ValueError) as error:
+            log.warning("What builds like #%d took cannot be told: %s", self.build.number, error)
+            return {}
+
+    def _write_plan(self, context: BuildContext, steps: list[Step], facts: dict[str, Any]) -> None:
         """What the manifest says about how it was made; rewritten before each stage, read by the last."""
         plan = {
             "build": {"number": self.build.number, "attempt": self.number},
             "builder": {"name": self.spec.builder, "version": self.spec.builder_version},
             "quantization": self.spec.quantization,
-            "options": self.spec.options,
-            "source": {"checkpoint": self.spec.checkpoint, "path": self.spec.path}
-            | {key: self.results.get("inspect", {}).get(key) for key in ("sha256", "size_bytes")},
+            "options": getattr(self.spec, "options", {}),
+            "source": {
+                **dict.fromkeys(("sha256", "size_bytes")),
+                "checkpoint": self.spec.checkpoint,
+                "path": self.spec.path,
+                **self.spec.source,
+                **self.results.get("inspect", {}),
+            },
             "tensor_types": self.results.get("convert", {}).get("tensor_types"),
             "notes": self.results.get("convert", {}).get("notes", []),
             "verified": self.results.get("verify"),
-            "argv": {step.name: list(step.argv) for step in steps},
+            "argv": {step.name: list(step.words) for step in steps},
             "seconds": self.timings,
+            "usage": self.usage,
             "node": dict(context.node),
+            **facts,
         }
         context.plan_file.write_text(json.dumps(plan, indent=2), encoding="utf-8")
 
@@ -223,6 +287,14 @@ class Attempt:
             attempts.record_progress(self.build, self.number, progress, rate, eta)
         except DatabaseError as error:
             log.warning("Progress of build #%d was not written: %s", self.build.number, error)
+            connections.close_all()
+
+    def _write_doing(self, text: str) -> None:
+        """What the running stage does now; it may be lost, as progress may."""
+        try:
+            attempts.record_stage(self.build, self.number, self._running, "running", doing=text)
+        except DatabaseError as error:
+            log.warning("What build #%d does was not written: %s", self.build.number, error)
             connections.close_all()
 
     def _write(self, watch: Watch, write: Callable[[], bool]) -> None:
@@ -264,64 +336,5 @@ class Attempt:
             log.warning("Build #%d, attempt %d: its end could not be written.", build.number, number)
 
 
-def _out_of_time() -> Failure:
-    return Failure(
-        "deadline",
-        _("The build ran longer than a day and was ended."),
-        _("See the log for what it waited for; then try again."),
-    )
-
-
-def _failure_of_ours(error: Exception) -> Failure:
-    return Failure(
-        "internal_error",
-        _("The worker itself failed: %(error)s.") % {"error": f"{type(error).__name__}: {error}"},
-        _("Report it with the worker's log under logs/, then try again."),
-    )
-
-
-def _failure_of_event(event: dict[str, Any]) -> Failure:
-    reason = str(event.get("reason", "step_failed"))
-    return Failure(
-        reason, str(event.get("sentence", "")), str(event.get("remedy", "")), retry=reason in RETRIED
-    )
-
-
-def _failure_of_log(step: Step, exit_code: int | None, output: LogFile) -> Failure:
-    """A step that said nothing: its log's cause, else its last line."""
-    text = output.tail(LOG_TAIL_BYTES)
-    verdict = diagnose(text, "build", exit_code)
-    found = verdict.diagnosis
-    if found is not None:
-        evidence = f" {found.evidence[0].text}" if found.evidence else ""
-        return Failure(
-            found.id,
-            f"{found.title}{evidence}",
-            found.remedies[0],
-            retry=found.id in RETRIED,
-            diagnosis=found.as_dict(),
-        )
-    last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-    return Failure(
-        "step_failed",
-        _("%(stage)s ended with exit code %(code)s. Its last line: %(line)s")
-        % {"stage": step.title, "code": exit_code, "line": last[:300]},
-        _("See the log; then try again or change the profile."),
-    )
-
-
-def _failure_of_os(error: OSError) -> Failure:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Failure(
-            "disk_full",
-            _("The disk is full at %(path)s.") % {"path": error.filename or settings.INFLIGHT_HOME},
-            _("Delete engines that are no longer needed, or free space on that disk, then try again."),
-        )
-    transient = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-    return Failure(
-        "worker_cannot_work",
-        _("The worker cannot work on it: %(why)s (%(path)s).")
-        % {"why": error.strerror or error, "path": error.filename or "-"},
-        _("See the worker's log; check the rights and limits of the user that runs it."),
-        retry=transient,
-    )
+def _said(finding: Finding) -> str:
+    return f"{finding.severity}: {finding.message} {finding.remedy}".rstrip()

@@ -65,8 +65,8 @@ def _nothing(text: str) -> None:
 class Supervisor:
     """Runs the steps of one attempt. `record` writes a child's identity on the row and says whether it still may run.
 
-    `mark` is in the environment of everything that a step starts. `progress` gets (done, total) of the step, `doing`
-    what its log says that it does now, both from the calling thread.
+    `mark` is in the environment of everything that a step starts. `progress` gets (done, total) of the step several
+    times a second, total 0 where it says nothing, and `doing` what its log says; both from the calling thread.
     """
 
     mark: str
@@ -169,8 +169,8 @@ class Supervisor:
             if not meter.look():
                 result.ending = "disk_low"
                 return
-            if result.progress is not None:
-                self.progress(*result.progress)
+            # Also without a word of the step: time alone tells something where builds like this one have run.
+            self.progress(*(result.progress or (0.0, 0.0)))
             if result.doing != told:
                 told = result.doing
                 self.doing(told)

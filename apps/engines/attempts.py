@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from apps.core import audit, clock
 from apps.core.transitions import amend, announce, transition
 from apps.engines import dispatch, states
+from apps.engines.gpu_counts import gpus_of
 from apps.engines.models import Build, Engine
 from apps.engines.policy import LEASE_SECONDS, MAX_RETRIES
 from apps.fleet.leases import release_leases_of, renew_lease, take_lease
@@ -73,10 +74,8 @@ def claim_build(build_id: int, worker: str) -> Claim | None:
         queued = Build.objects.filter(pk=build.pk, state=states.QUEUED, attempt=build.attempt)
         if not queued.update(attempt=attempt):
             return None
-        if (
-            take_lease(build.gpu, GpuLease.Purpose.BUILD, build, attempt=attempt, seconds=LEASE_SECONDS)
-            is None
-        ):
+        if not _take_slots(build, build.gpu, attempt):
+            release_leases_of(build, attempt)
             _say_no_room(build, build.gpu)
             return None
         now = clock.now()
@@ -94,6 +93,25 @@ def claim_build(build_id: int, worker: str) -> Claim | None:
             diagnosis=None,
         )
     return Claim(build, attempt, previous)
+
+
+def _take_slots(build: Build, gpu: Gpu, attempt: int) -> bool:
+    """Leases on the build's slot and on as many further GPUs of its node as it can use; False where it lacks some."""
+
+    def take(slot: Gpu) -> bool:
+        lease = take_lease(slot, GpuLease.Purpose.BUILD, build, attempt=attempt, seconds=LEASE_SECONDS)
+        return lease is not None
+
+    if not take(gpu):
+        return False
+    needed, useful = gpus_of(build, gpu)
+    others = Gpu.objects.filter(node=gpu.node, device=Gpu.Device.GPU, product=gpu.product).exclude(pk=gpu.pk)
+    taken = 1
+    for other in others.order_by("index"):
+        if taken >= useful:
+            break
+        taken += take(other)
+    return taken >= needed
 
 
 def child_of(build: Build) -> ProcessIdentity | None:
@@ -147,12 +165,18 @@ def record_plan(build: Build, attempt: int, stages: Sequence[Mapping[str, Any]],
 def record_stage(build: Build, attempt: int, name: str, state: str, **more: Any) -> bool:
     """Write that a stage is now running, done, failed or skipped; `more` are further keys of it."""
     now = clock.now().isoformat()
-    stamp = {"started_at": now} if state == "running" else {"finished_at": now}
     stages = [
-        {**stage, "state": state, **stamp, **more} if stage["name"] == name else stage
+        {**stage, "state": state, **_stamp(stage, state, now), **more} if stage["name"] == name else stage
         for stage in build.stages
     ]
     return amend(build, attempt=attempt, states=[states.RUNNING], stages=stages)
+
+
+def _stamp(stage: Mapping[str, Any], state: str, now: str) -> dict[str, str]:
+    """A stage's times: its beginning is written once, its end only where it began."""
+    if state == "running":
+        return {} if stage.get("state") == "running" else {"started_at": now}
+    return {"finished_at": now} if stage.get("started_at") else {}
 
 
 def record_progress(
@@ -261,7 +285,7 @@ def end_cancelled(build: Build, attempt: int, worker: str) -> bool:
             sources=[states.RUNNING],
             attempt=attempt,
             reason="cancelled",
-            sentence=_("Cancelled while it ran; nothing was kept but the log."),
+            sentence=_("Cancelled while it ran; the log and finished stages are kept."),
             stages=_closed(build.stages, "skipped"),
             progress=None,
             rate_bytes_per_second=None,
@@ -320,6 +344,6 @@ def _say_no_room(build: Build, gpu: Gpu) -> None:
         build,
         states=[states.QUEUED],
         reason="waiting_for_share",
-        sentence=_("Waits until %(slot)s has room; servers hold it.") % {"slot": gpu},
+        sentence=_("Waits until %(slot)s has room; others hold it.") % {"slot": gpu},
         remedy=_("Stop a deployment on that node to build sooner."),
     )

@@ -15,8 +15,11 @@ from apps.core import audit, clock
 from apps.core.exceptions import InfrastructureError, InvalidInput, NotPossibleNow
 from apps.core.transitions import amend, announce, transition
 from apps.engines import dispatch, paths, states
-from apps.engines.domain.build_spec import DISK_RESERVE_BYTES, BuildSpec
+from apps.engines.domain.build_spec import DISK_RESERVE_BYTES
+from apps.engines.domain.trtllm.spec import TrtllmSpec
+from apps.engines.frozen import Spec, choose_again, compose_spec, freeze_trtllm, read_spec
 from apps.engines.models import Build, BuildProfile, Engine
+from apps.engines.requests import model_facts, source_of
 from apps.engines.selectors import estimated_bytes, findings_for, freeze, spec_of
 from apps.registry import states as checkpoint_states
 from apps.registry.models import Checkpoint
@@ -34,8 +37,20 @@ def start_build(actor: audit.Actor, profile: BuildProfile) -> Build:
     """
     require(actor, Action.OPERATE)
     _require_ready(profile.checkpoint)
+    if profile.builder == BuildProfile.Builder.TRTLLM:
+        spec = freeze_trtllm(profile, must_fit=True)
+        _require_composed(spec, profile.checkpoint)
+        return _start(actor, spec, profile.checkpoint, profile)
     _require_sound(profile.checkpoint, profile.builder, profile.quantization, profile.options)
     return _start(actor, freeze(profile), profile.checkpoint, profile)
+
+
+def start_spec(actor: audit.Actor, spec: TrtllmSpec, profile: BuildProfile) -> Build:
+    """Start a build of a specification that was chosen already, as start_build does for a profile."""
+    require(actor, Action.OPERATE)
+    _require_ready(profile.checkpoint)
+    _require_composed(spec, profile.checkpoint)
+    return _start(actor, spec, profile.checkpoint, profile)
 
 
 def retry_build(actor: audit.Actor, build: Build) -> Build:
@@ -48,8 +63,13 @@ def retry_build(actor: audit.Actor, build: Build) -> Build:
             % {"number": build.number, "state": build.state},
             remedy=_("Wait until it ends, or cancel it first."),
         )
-    old = BuildSpec.model_validate(build.spec)
+    old = read_spec(build.spec)
     _require_ready(build.checkpoint)
+    if isinstance(old, TrtllmSpec):
+        release = build.profile.tensorrt_llm if build.profile else ""
+        again = choose_again(old.model_copy(update={"source": source_of(build.checkpoint)}), release)
+        _require_composed(again, build.checkpoint)
+        return _start(actor, again, build.checkpoint, build.profile)
     _require_sound(build.checkpoint, old.builder, old.quantization, old.options)
     # The same settings on the checkpoint as it is now: an inspected, replaced file is a new input.
     spec = spec_of(build.checkpoint, old.builder, old.quantization, old.options)
@@ -82,9 +102,7 @@ def cancel_build(actor: audit.Actor, build: Build) -> Build:
     return build
 
 
-def _start(
-    actor: audit.Actor, spec: BuildSpec, checkpoint: Checkpoint, profile: BuildProfile | None
-) -> Build:
+def _start(actor: audit.Actor, spec: Spec, checkpoint: Checkpoint, profile: BuildProfile | None) -> Build:
     fingerprint = spec.fingerprint()
     for _try in range(NUMBER_TRIES):
         active = Build.objects.filter(fingerprint=fingerprint, state__in=states.BUILD.active).first()
@@ -106,7 +124,7 @@ def _start(
 
 def _create(
     actor: audit.Actor,
-    spec: BuildSpec,
+    spec: Spec,
     checkpoint: Checkpoint,
     profile: BuildProfile | None,
     engine: Engine | None,
@@ -118,7 +136,7 @@ def _create(
             number=highest + 1,
             profile=profile,
             checkpoint=checkpoint,
-            spec=spec.model_dump(mode="json"),
+            spec=spec.model_dump(mode="json", by_alias=True),
             fingerprint=spec.fingerprint(),
             requested_by=actor if isinstance(actor, User) else None,
         )
@@ -164,6 +182,15 @@ def _require_ready(checkpoint: Checkpoint) -> None:
 def _require_sound(checkpoint: Checkpoint, builder: str, quantization: str, options: dict[str, Any]) -> None:
     findings = findings_for(checkpoint, builder, quantization, options)
     errors = tuple(finding for finding in findings if finding.severity == "error")
+    if errors:
+        first = errors[0]
+        raise InvalidInput(first.id, first.message, field=first.where, remedy=first.remedy, findings=errors)
+
+
+def _require_composed(spec: TrtllmSpec, checkpoint: Checkpoint) -> None:
+    """Raise InvalidInput where the composer refuses the request on the chosen toolchain."""
+    composed = compose_spec(spec, str(paths.build_folder(0, 0)), model_facts(checkpoint))
+    errors = tuple(found for found in composed.findings if found.severity == "error")
     if errors:
         first = errors[0]
         raise InvalidInput(first.id, first.message, field=first.where, remedy=first.remedy, findings=errors)

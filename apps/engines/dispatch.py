@@ -26,7 +26,7 @@ from apps.engines.policy import (
     RUN_BUILD,
     UNCLAIMED_AFTER_SECONDS,
 )
-from apps.fleet.models import Gpu
+from apps.fleet.models import Gpu, Toolchain
 from apps.fleet.selectors import slots_for_work
 from apps.realtime.redis_clients import sync_client
 
@@ -34,7 +34,12 @@ log = logging.getLogger(__name__)
 # What a broker that is gone raises, whatever the layer that noticed.
 BROKER_ERRORS = (KombuError, RedisError, OSError)
 # Reasons of a queued build that say why it still waits.
-WAITS = frozenset({"not_taken", "no_worker", "waiting_for_slot", "waiting_for_share", "queue_unreachable"})
+WAITS = frozenset(
+    {
+        *("not_taken", "no_worker", "no_toolchain", "waiting_for_slot", "waiting_for_share"),
+        *("queue_unreachable",),
+    }
+)
 
 
 def on_commit(build: Build) -> None:
@@ -44,7 +49,11 @@ def on_commit(build: Build) -> None:
 
 def send(build: Build) -> bool:
     """Choose a slot for a queued build and wake its worker. False where it stays queued; the row then says why."""
-    slot = _slot_for(build)
+    able = able_slots(build, slots_for_work())
+    slot = _slot_for(build, able)
+    if slot is None and build.spec.get("builder") == "trtllm":
+        _explain_toolchain(build)
+        return False
     if slot is None:
         _explain(
             build,
@@ -142,9 +151,39 @@ def _kept_quiet(what: str) -> Iterator[None]:
         log.exception("Waking a worker for %s failed; the sweep sends it again.", what)
 
 
-def _slot_for(build: Build) -> Gpu | None:
+def able_slots(build: Build, slots: list[Gpu]) -> list[Gpu]:
+    """Those of the slots whose node can do the build: for TensorRT-LLM a GPU beside its toolchain, as it was chosen."""
+    if build.spec.get("builder") != "trtllm":
+        return slots
+    wanted = build.spec.get("versions") or {}
+    rows = Toolchain.objects.filter(name=build.spec.get("toolchain", ""))
+    nodes = {
+        row.node_id
+        for row in rows
+        if build.spec.get("recipe") in row.recipes and row.release == wanted.get("tensorrt_llm", row.release)
+    }
+    sm = build.spec.get("sm")
+    return [
+        slot
+        for slot in slots
+        if slot.node_id in nodes
+        and slot.device == Gpu.Device.GPU
+        and (sm is None or slot.compute_capability.replace(".", "") in ("", str(sm)))
+    ]
+
+
+def _explain_toolchain(build: Build) -> None:
+    sentence = _("No ready node has a GPU beside the toolchain %(name)s with TensorRT-LLM %(release)s.")
+    names = {
+        "name": build.spec.get("toolchain") or "-",
+        "release": (build.spec.get("versions") or {}).get("tensorrt_llm", "-"),
+    }
+    remedy = _("Start that node's workers, or probe its toolchains again; or cancel and build anew.")
+    _explain(build, "no_toolchain", sentence % names, remedy)
+
+
+def _slot_for(build: Build, slots: list[Gpu]) -> Gpu | None:
     """The slot that the build had if it is still good, else the one with the fewest builds."""
-    slots = slots_for_work()
     for slot in slots:
         if slot.pk == build.gpu_id:
             return slot

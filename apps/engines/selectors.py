@@ -16,6 +16,7 @@ from apps.engines.domain.build_spec import (
     check_spec,
     engine_bytes,
 )
+from apps.engines.frozen import Spec, freeze_trtllm
 from apps.engines.models import Build, BuildProfile, Engine
 from apps.registry.models import Checkpoint
 
@@ -71,8 +72,10 @@ def engine(fingerprint: str) -> Engine:
     return found[0]
 
 
-def freeze(profile: BuildProfile) -> BuildSpec:
+def freeze(profile: BuildProfile) -> Spec:
     """The specification that a build of this profile would have now."""
+    if profile.builder == BuildProfile.Builder.TRTLLM:
+        return freeze_trtllm(profile)
     return spec_of(profile.checkpoint, profile.builder, profile.quantization, profile.options)
 
 

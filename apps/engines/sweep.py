@@ -16,9 +16,12 @@ from apps.core.transitions import transition
 from apps.engines import dispatch, paths, states
 from apps.engines.attempts import Failure, child_of, fail_build
 from apps.engines.models import Build, Engine
+from apps.engines.stages import sweep_stages
+from apps.fleet.containers import end_containers
 from apps.fleet.models import Node
 from apps.fleet.processes import end_tree, mark_of
 from apps.fleet.selectors import local_node
+from apps.fleet.toolchains import container_programs
 
 # Long enough for a step to remove its files, short enough that a sweep stays quick.
 KILL_GRACE_SECONDS = 1.0
@@ -39,6 +42,7 @@ def sweep() -> Swept:
     """Reap builds whose lease ran out, send queued ones again, mark engines without files."""
     here = local_node()
     _remove_leftovers()
+    sweep_stages()
     return Swept(reaped=_reap(here), sent=dispatch.resend(), missing=_look_for_files(here))
 
 
@@ -57,11 +61,9 @@ def _reap(here: Node | None) -> int:
     reaped = 0
     for build in expired.select_related("node", "gpu"):
         if here is not None and build.node_id == here.pk:
-            end_tree(
-                mark_of(here.node_id, build.kind, build.pk, build.attempt),
-                child_of(build),
-                KILL_GRACE_SECONDS,
-            )
+            mark = mark_of(here.node_id, build.kind, build.pk, build.attempt)
+            end_containers(mark, container_programs(here))
+            end_tree(mark, child_of(build), KILL_GRACE_SECONDS)
             shutil.rmtree(paths.build_folder(build.number, build.attempt) / "work", ignore_errors=True)
         failure = Failure(
             "worker_lost",

@@ -80,6 +80,12 @@ def renew_lease(holder: models.Model, attempt: int, seconds: float) -> bool:
     )
 
 
+def leased_gpus(holder: models.Model, attempt: int) -> list[Gpu]:
+    """GPUs (no CPU slots) that the holder's attempt has leases on, by index."""
+    leases = _held(holder).filter(attempt=attempt, gpu__device=Gpu.Device.GPU).select_related("gpu")
+    return sorted((lease.gpu for lease in leases), key=lambda gpu: gpu.index)
+
+
 def release_lease(lease: GpuLease) -> bool:
     """Give one lease back. False where it already was."""
     return bool(

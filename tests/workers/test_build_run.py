@@ -75,6 +75,9 @@ class ScriptedBuilder:
             for index, code in enumerate(self.codes)
         ]
 
+    def facts(self, spec: BuildSpec, context: BuildContext) -> dict[str, Any]:
+        return {}
+
     def collect(self, context: BuildContext) -> Artefact:
         if self.broken is not None:
             raise self.broken

@@ -20,16 +20,20 @@ from apps.engines.domain.build_spec import WRITABLE, BuildSpec
 from apps.registry.domain.gguf_facts import read_facts
 from apps.registry.domain.gguf_reader import read_header
 from tests.support.llama import write_llama
+from workers.builders import publishing as publish
 from workers.builders.base import BuildContext
 from workers.builders.llamacpp import LlamaCppBuilder
 from workers.builders.llamacpp_steps import convert as convert_step
-from workers.builders.llamacpp_steps import events, inspect_source, publish, weights
+from workers.builders.llamacpp_steps import events, inspect_source, weights
 from workers.builders.llamacpp_steps.convert import convert
 from workers.builders.llamacpp_steps.events import StepFailed
 from workers.builders.llamacpp_steps.plan import plan_tensors
 
 FINGERPRINT = "f" * 64
 Sent = list[dict[str, Any]]
+
+
+VERSIONS = {"python": "3.11.0", "gguf": "0.19.0"}
 
 
 @pytest.fixture
@@ -289,7 +293,9 @@ def test_publish_is_one_rename_with_a_manifest(
     artefact: Callable[[], Path], tmp_path: Path, sent: Sent
 ) -> None:
     folder, engines = artefact(), tmp_path / "engines"
-    publish.publish(folder, {"quantization": "Q8_0", "versions": {"driver": "5"}}, engines, FINGERPRINT)
+    publish.publish(
+        folder, {"quantization": "Q8_0", "versions": {"driver": "5"}}, engines, FINGERPRINT, VERSIONS
+    )
     assert not folder.exists()
     assert [path.name for path in engines.iterdir()] == [FINGERPRINT]
     manifest = json.loads((engines / FINGERPRINT / "manifest.json").read_text())
@@ -297,7 +303,7 @@ def test_publish_is_one_rename_with_a_manifest(
     assert manifest["files"] == [{"name": "model.gguf", "size_bytes": 7, "sha256": digest}]
     assert manifest["fingerprint"] == FINGERPRINT
     assert manifest["quantization"] == "Q8_0"
-    assert {"driver", "python", "gguf", "numpy"} <= set(manifest["versions"])
+    assert manifest["versions"] == {"driver": "5", **VERSIONS}
     assert publish.whole(engines / FINGERPRINT, FINGERPRINT)
     artefact_of = LlamaCppBuilder().collect(context(tmp_path))
     assert (artefact_of.size_bytes, artefact_of.manifest) == (7, manifest)
@@ -307,14 +313,14 @@ def test_whoever_publishes_second_uses_the_first(
     artefact: Callable[[], Path], tmp_path: Path, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines = tmp_path / "engines"
-    publish.publish(artefact(), {}, engines, FINGERPRINT)
+    publish.publish(artefact(), {}, engines, FINGERPRINT, {})
     first = (engines / FINGERPRINT / "manifest.json").read_bytes()
-    publish.publish(artefact(), {}, engines, FINGERPRINT)
+    publish.publish(artefact(), {}, engines, FINGERPRINT, {})
     assert sent[-1]["facts"] == {"reused": True}
     # The other one appears between the look and the rename.
     real, looks = publish.whole, iter([False])
     monkeypatch.setattr(publish, "whole", lambda *args: next(looks, None) is None and real(*args))
-    publish.publish(tmp_path / "work" / "engine", {}, engines, FINGERPRINT)
+    publish.publish(tmp_path / "work" / "engine", {}, engines, FINGERPRINT, {})
     assert sent[-1]["facts"] == {"reused": True}
     assert (engines / FINGERPRINT / "manifest.json").read_bytes() == first
     assert [path.name for path in engines.iterdir()] == [FINGERPRINT]
@@ -326,7 +332,7 @@ def test_a_broken_engine_in_the_way_is_replaced(
     place = tmp_path / "engines" / FINGERPRINT
     place.mkdir(parents=True)
     (place / "model.gguf").write_bytes(b"half")
-    publish.publish(artefact(), {}, tmp_path / "engines", FINGERPRINT)
+    publish.publish(artefact(), {}, tmp_path / "engines", FINGERPRINT, {})
     assert sent[-1]["facts"] == {"reused": False}
     assert publish.whole(place, FINGERPRINT)
     assert [path.name for path in place.parent.iterdir()] == [FINGERPRINT]
@@ -343,7 +349,7 @@ def test_engines_on_another_disk(
         return real(self, target)
 
     monkeypatch.setattr(Path, "rename", rename)
-    publish.publish(artefact(), {}, tmp_path / "engines", FINGERPRINT)
+    publish.publish(artefact(), {}, tmp_path / "engines", FINGERPRINT, {})
     assert publish.whole(tmp_path / "engines" / FINGERPRINT, FINGERPRINT)
     assert [path.name for path in (tmp_path / "engines").iterdir()] == [FINGERPRINT]
 

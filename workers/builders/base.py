@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from apps.core.exceptions import Finding
 from apps.engines.attempts import Artefact
-from apps.engines.domain.build_spec import BuildSpec
+from apps.engines.frozen import Spec
+from apps.fleet.models import Toolchain
+from apps.registry.domain.model_facts import ModelFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,14 @@ class BuildContext:
     serving_python: Path
     node: Mapping[str, Any]
     engine_bytes: int | None = None
+    mark: str = ""
+    # For TensorRT-LLM: the toolchain's row, UUIDs of the leased GPUs, facts of the checkpoint.
+    toolchain: Toolchain | None = None
+    gpus: tuple[str, ...] = ()
+    facts: ModelFacts | None = None
+    # Where finished stages are kept, and how long stages of builds like this one took (seconds).
+    stages: Path = Path()
+    expected: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def work(self) -> Path:
@@ -46,8 +56,8 @@ class Step:
 
     `outputs` must be there when the step has ended with exit code 0. `end` is a command that ends the step's
     container, `shown` the argument list as people see it (default: argv). `keep` is the folder of the outputs where
-    they may serve a later attempt, and `key` what identifies them by content. `reads_log` makes the step's progress
-    out of its lines. `memory_bytes` is what it may need of the host's, None where that is not known.
+    they may serve a later attempt, and `key` what identifies them by content; `judges` are keys of kept stages that
+    its failure condemns. `reads_log` makes the step's progress out of its lines, `accept` looks at what it left.
     """
 
     name: str
@@ -62,8 +72,9 @@ class Step:
     shown: tuple[str, ...] = ()
     keep: Path | None = None
     key: str = ""
+    judges: tuple[str, ...] = ()
     reads_log: Callable[[], Milestones] | None = None
-    memory_bytes: int | None = None
+    accept: Callable[[], list[Finding]] | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -103,12 +114,16 @@ class EngineBuilder(Protocol):
 
     name: str
 
-    def check(self, spec: BuildSpec, context: BuildContext) -> list[Finding]:
+    def check(self, spec: Spec, context: BuildContext) -> list[Finding]:
         """What stands against this build on this host; errors end it before anything is started."""
         ...
 
-    def plan(self, spec: BuildSpec, context: BuildContext) -> list[Step]:
+    def plan(self, spec: Spec, context: BuildContext) -> list[Step]:
         """The steps in order. Pure: the same input gives the same steps, and nothing is touched."""
+        ...
+
+    def facts(self, spec: Spec, context: BuildContext) -> dict[str, Any]:
+        """What the manifest says beside what every manifest says."""
         ...
 
     def collect(self, context: BuildContext) -> Artefact:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -12,7 +13,10 @@ from apps.core.exceptions import Finding, InfrastructureError
 from apps.engines.attempts import Artefact
 from apps.engines.domain.build_spec import BuildSpec, check_spec
 from apps.engines.domain.llamacpp_commands import ARTEFACT, MODEL, Places, StepCommand, step_commands
+from apps.engines.frozen import Spec
+from apps.engines.stages import stage_key
 from workers.builders.base import BuildContext, Step
+from workers.builders.keeping import keeping
 
 # Measured on two cores of a 2020s server, in bytes/s; they only weigh the stages against each other.
 HASH_RATE = 500e6
@@ -30,8 +34,9 @@ class LlamaCppBuilder:
 
     name = "llamacpp"
 
-    def check(self, spec: BuildSpec, context: BuildContext) -> list[Finding]:
+    def check(self, spec: Spec, context: BuildContext) -> list[Finding]:
         """Settings, the serving environment, and the checkpoint's file."""
+        spec = _own(spec)
         found = check_spec(spec.builder, spec.quantization, spec.options)
         if not os.access(context.serving_python, os.X_OK):
             found.append(
@@ -55,8 +60,9 @@ class LlamaCppBuilder:
             )
         return found
 
-    def plan(self, spec: BuildSpec, context: BuildContext) -> list[Step]:
-        """inspect -> convert -> verify -> publish."""
+    def plan(self, spec: Spec, context: BuildContext) -> list[Step]:
+        """inspect -> convert -> verify -> publish. The converted file is kept, so later stages find it there."""
+        spec = _own(spec)
         read = _size_of(Path(spec.path))
         written = context.engine_bytes or read
         seconds = {
@@ -77,10 +83,12 @@ class LlamaCppBuilder:
             fingerprint=context.fingerprint,
             cores=int(context.node.get("cores") or 1),
         )
-        return [
+        steps = [
             self._step(context, command, seconds[command.name], outputs.get(command.name, ()))
             for command in step_commands(spec, places)
         ]
+        key = stage_key({"stage": "convert", "fingerprint": context.fingerprint})
+        return keeping(steps, "convert", context.work / ARTEFACT, key, context.stages, judges=("verify",))
 
     def collect(self, context: BuildContext) -> Artefact:
         """The published folder with its manifest."""
@@ -96,6 +104,10 @@ class LlamaCppBuilder:
             ) from error
         return Artefact(str(place), size, manifest)
 
+    def facts(self, spec: Spec, context: BuildContext) -> dict[str, Any]:
+        """Nothing of its own: versions are the serving environment's, which the last stage asks."""
+        return {}
+
     def _step(
         self, context: BuildContext, command: StepCommand, seconds: float, outputs: tuple[Path, ...]
     ) -> Step:
@@ -105,10 +117,15 @@ class LlamaCppBuilder:
             argv=command.argv,
             cwd=context.folder,
             outputs=outputs,
-            expected_seconds=0.3 + seconds,
+            expected_seconds=context.expected.get(command.name, 0.3 + seconds),
             deadline_seconds=max(MIN_DEADLINE_SECONDS, SLOWEST * seconds),
             env=_environment(context),
         )
+
+
+def _own(spec: Spec) -> BuildSpec:
+    assert isinstance(spec, BuildSpec), "read by the builder's name"  # noqa: S101
+    return spec
 
 
 def _environment(context: BuildContext) -> dict[str, str]:

@@ -50,6 +50,10 @@ class LLM:
         if ranks > 1:
             mpirun = ["mpirun", "-n", str(ranks), "--allow-run-as-root", *program]
             self._ranks = subprocess.Popen(mpirun, start_new_session=True)
+            calls = Path(os.environ["TRTLLM_DOUBLE"]).with_suffix(".calls")
+            until = time.monotonic() + 20
+            while time.monotonic() < until and not (calls.exists() and "mpirun" in calls.read_text()):
+                time.sleep(0.01)
         time.sleep(float(_plan.get("seconds", 0.05)))
         if how == "hang":
             time.sleep(600)
