@@ -15,6 +15,7 @@ urlpatterns = [
     path("builds/", include("apps.dashboard.urls.builds")),
     path("deployments/", include("apps.dashboard.urls.deployments")),
     path("playground/", include("apps.dashboard.urls.playground")),
+    path("load-tests/", include("apps.dashboard.urls.loads")),
     path("metrics", exporter.metrics, name="prometheus"),
     path("metrics/", include("apps.dashboard.urls.metrics")),
     path("metrics/alerts/", include("apps.dashboard.urls.alerts")),

@@ -15,11 +15,13 @@ from apps.control import canary
 from apps.engines import sweep as engines_sweep
 from apps.fleet import services as fleet
 from apps.fleet import sweep as fleet_sweep
+from apps.loadtests import sweep as loadtests_sweep
+from apps.loadtests.policy import RUN_LOAD
 from apps.registry import sweep as registry_sweep
 from apps.registry.hub.policy import DEADLINE_SECONDS
 from apps.serving import sweep as serving_sweep
 from apps.telemetry import sweep as telemetry_sweep
-from workers import build_run, fetch_run, fetch_sweep
+from workers import build_run, fetch_run, fetch_sweep, load_run, load_sweep
 from workers.reconcile import reconcile_node
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,12 @@ def run_build(build_id: int) -> None:
 def fetch_checkpoint(checkpoint_id: int) -> None:
     """Claim a waiting checkpoint and fetch it."""
     fetch_run.run_fetch(checkpoint_id, f"load worker {settings.INFLIGHT_NODE_ID}")
+
+
+@shared_task(name=RUN_LOAD, acks_late=False, soft_time_limit=SOFT_SECONDS, time_limit=HARD_SECONDS)
+def run_load(run_id: int) -> None:
+    """Claim a queued load run and make it."""
+    load_run.run_load(run_id, f"load worker {settings.INFLIGHT_NODE_ID}")
 
 
 @shared_task(name="workers.sweep")
@@ -73,6 +81,8 @@ def _sweeps() -> list[tuple[str, Callable[[], object]]]:
         ("engines", engines_sweep.sweep),
         ("serving", serving_sweep.sweep),
         ("telemetry", telemetry_sweep.sweep),
+        ("load runs", load_sweep.reap),
+        ("loadtests", loadtests_sweep.sweep),
         ("canaries", canary.sweep),
     ]
 

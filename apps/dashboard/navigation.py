@@ -38,6 +38,7 @@ PLACES = (
     Place("planner", _("Planner"), "table", "planner:planner", "l", Action.VIEW),
     Place("deployments", _("Deployments"), "deployment", "serving:deployments", "d", Action.VIEW, first=True),
     Place("playground", _("Playground"), "playground", "chat:playground", "p", Action.CHAT, first=True),
+    Place("loads", _("Load tests"), "gauge", "loadtests:tests", "t", Action.VIEW),
     Place("metrics", _("Metrics"), "metrics", "metrics:metrics", "m", Action.VIEW),
     Place("fleet", _("Fleet"), "fleet", "fleet:fleet", "f", Action.VIEW),
     Place("gateway", _("Gateway"), "gateway", "gateway:keys", "k", Action.VIEW),

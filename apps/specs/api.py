@@ -17,6 +17,7 @@ from apps.core.exceptions import NotFound
 from apps.engines.api import router as engines_router
 from apps.fleet.api import router as fleet_router
 from apps.gateway.api import router as gateway_router
+from apps.loadtests.api import router as loadtests_router
 from apps.registry.api import router as registry_router
 from apps.serving.api import router as serving_router
 from apps.specs.errors import InflightAPI, error_body, install
@@ -46,6 +47,7 @@ for router in (
     fleet_router,
     telemetry_router,
     control_router,
+    loadtests_router,
     chat_router,
     gateway_router,
     specs_router,

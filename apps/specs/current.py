@@ -9,6 +9,8 @@ from pydantic.alias_generators import to_camel
 
 from apps.engines.models import BuildProfile
 from apps.gateway.models import ExternalDeployment, GatewayRoute
+from apps.loadtests.domain.scenario import Scenario
+from apps.loadtests.models import LoadTest
 from apps.registry.models import Checkpoint
 from apps.serving.models import BatchingProfile, Deployment
 from apps.specs.documents import (
@@ -20,12 +22,20 @@ from apps.specs.documents import (
     DeploymentSpec,
     ExternalDeploymentSpec,
     GatewayRouteSpec,
+    LoadTestSpec,
     as_spec_dict,
 )
 from apps.telemetry.alerts.models import AlertRule
 
 NamedRow = (
-    Checkpoint | BuildProfile | BatchingProfile | Deployment | ExternalDeployment | GatewayRoute | AlertRule
+    Checkpoint
+    | BuildProfile
+    | BatchingProfile
+    | Deployment
+    | ExternalDeployment
+    | GatewayRoute
+    | AlertRule
+    | LoadTest
 )
 
 
@@ -39,6 +49,7 @@ def rows_of(kind: str) -> dict[str, Any]:
         "ExternalDeployment": ExternalDeployment.objects.all(),
         "GatewayRoute": GatewayRoute.objects.all(),
         "AlertRule": AlertRule.objects.prefetch_related("channels"),
+        "LoadTest": LoadTest.objects.all(),
     }
     return {row.name: row for row in querysets[kind].order_by("name")}
 
@@ -62,6 +73,8 @@ def _spec(row: Model) -> AnySpec:
         )
     if isinstance(row, ExternalDeployment | GatewayRoute):
         return _gateway_spec(row)
+    if isinstance(row, LoadTest):
+        return LoadTestSpec.model_validate(Scenario.model_validate(row.scenario).model_dump(by_alias=True))
     if isinstance(row, AlertRule):
         return _alert_rule_spec(row)
     if isinstance(row, BatchingProfile):

@@ -23,6 +23,7 @@ from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import NAME_PATTERN
 from apps.engines.shapes import BuildProfileFields
 from apps.gateway.shapes import ExternalFields, RouteFields, Target
+from apps.loadtests.shapes import LoadTestFields
 from apps.registry.shapes import CheckpointFields
 from apps.serving.models import Deployment
 from apps.serving.policies import MOST_STEPS, CanaryStep, Rollout, Slo
@@ -130,6 +131,12 @@ class AlertRuleSpec(AlertRuleFields):
         return self
 
 
+class LoadTestSpec(LoadTestFields):
+    """`spec` of a LoadTest: its scenario."""
+
+    model_config = _CAMEL
+
+
 AnySpec = (
     CheckpointSpec
     | BuildProfileSpec
@@ -138,6 +145,7 @@ AnySpec = (
     | ExternalDeploymentSpec
     | GatewayRouteSpec
     | AlertRuleSpec
+    | LoadTestSpec
 )
 # In the order in which they depend on each other.
 KINDS: dict[str, type[AnySpec]] = {
@@ -148,6 +156,7 @@ KINDS: dict[str, type[AnySpec]] = {
     "ExternalDeployment": ExternalDeploymentSpec,
     "GatewayRoute": GatewayRouteSpec,
     "AlertRule": AlertRuleSpec,
+    "LoadTest": LoadTestSpec,
 }
 
 

@@ -17,6 +17,8 @@ from apps.engines import services as engines
 from apps.engines.models import BuildProfile
 from apps.gateway import services as gateway
 from apps.gateway.models import ExternalDeployment, GatewayRoute
+from apps.loadtests import services as loadtests
+from apps.loadtests.models import LoadTest
 from apps.registry import services as registry
 from apps.registry.models import Checkpoint
 from apps.serving import services as serving
@@ -33,6 +35,7 @@ from apps.specs.documents import (
     Document,
     ExternalDeploymentSpec,
     GatewayRouteSpec,
+    LoadTestSpec,
     parse_documents,
 )
 from apps.specs.planning import Plan, PlannedObject, make_plan
@@ -188,6 +191,12 @@ def _with_name(data: dict[str, Any], document: Document, row: object) -> Mapping
     return data if row is not None else {"name": document.name, **data}
 
 
+def _save_load_test(actor: Actor, document: Document, row: LoadTest | None) -> None:
+    assert isinstance(document.spec, LoadTestSpec)  # noqa: S101
+    data = {"scenario": document.spec.model_dump(mode="json")}
+    loadtests.save_load_test(actor, _with_name(data, document, row), row)
+
+
 _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "Checkpoint": _save_checkpoint,
     "BuildProfile": _save_build_profile,
@@ -196,6 +205,7 @@ _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "ExternalDeployment": _save_external_deployment,
     "GatewayRoute": _save_gateway_route,
     "AlertRule": _save_alert_rule,
+    "LoadTest": _save_load_test,
 }
 
 

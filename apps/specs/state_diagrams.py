@@ -6,6 +6,7 @@ from apps.chat.states import TURN
 from apps.core.states import StateMachine
 from apps.engines.states import BUILD, ENGINE
 from apps.fleet.states import NODE
+from apps.loadtests.states import LOADRUN, STUDY
 from apps.registry.states import CHECKPOINT
 from apps.serving.states import DEPLOYMENT, INSTANCE, REVISION
 from apps.telemetry.alerts.states import ALERT, NOTIFICATION
@@ -21,6 +22,8 @@ MACHINES: tuple[StateMachine, ...] = (
     TURN,
     ALERT,
     NOTIFICATION,
+    LOADRUN,
+    STUDY,
 )
 HEAD = """# States
 

@@ -72,6 +72,7 @@ INSTALLED_APPS = [
     "apps.serving",
     "apps.streaming",
     "apps.telemetry",
+    "apps.loadtests",
     "apps.chat",
     "apps.gateway",
     "apps.control",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,6 +16,7 @@ from apps.fleet.models import Node
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment, Instance
 from tests import gateway_rows, objects, people
+from tests.loadtests import rows as load_rows
 from tests.pages import alert_rows
 
 
@@ -30,7 +32,7 @@ class World:
 
 
 @pytest.fixture
-def world(db: None) -> World:
+def world(db: None, tmp_path: Path) -> World:
     """A checkpoint, a queued build, a stopped deployment with a revision and a server, a node."""
     checkpoint = objects.checkpoint()
     profile = objects.build_profile()
@@ -40,6 +42,7 @@ def world(db: None) -> World:
     node = objects.node()
     alert_rows.one_of_each()
     gateway_rows.everything()
+    load_rows.everything(tmp_path, deployment)
     return World(checkpoint, build, deployment, objects.instance(revision, "abc123", node=node), node)
 
 

@@ -75,6 +75,13 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "gateway:new_external": ((), OPERATORS),
     "gateway:external": (("elsewhere",), OPERATORS),
     "chat:playground": ((), OPERATORS),
+    "loadtests:tests": ((), EVERYBODY),
+    "loadtests:new": ((), OPERATORS),
+    "loadtests:compare": ((), EVERYBODY),
+    "loadtests:run": ((1,), EVERYBODY),
+    "loadtests:log": ((1,), EVERYBODY),
+    "loadtests:new_study": ((), OPERATORS),
+    "loadtests:study": ((1,), EVERYBODY),
 }
 ACTIONS: dict[str, tuple[object, ...]] = {
     "registry:check": (),
@@ -110,6 +117,14 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "gateway:delete_route": ("assistant",),
     "gateway:delete_external": ("elsewhere",),
     "chat:new": (),
+    "loadtests:start": ("steady",),
+    "loadtests:delete_test": ("steady",),
+    "loadtests:stop": (1,),
+    "loadtests:repeat": (1,),
+    "loadtests:delete_run": (1,),
+    "loadtests:cancel_study": (1,),
+    "loadtests:delete_study": (1,),
+    "loadtests:production": ("demo",),
 }
 # Addresses with tests of their own: sign-in, health, the palette, and what belongs to one conversation.
 ELSEWHERE = {
@@ -151,6 +166,7 @@ def _page_names() -> set[str]:
             "fleet",
             "gateway",
             "chat",
+            "loadtests",
         }
     }
 

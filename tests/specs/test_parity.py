@@ -110,6 +110,18 @@ DOORS: dict[str, Doors] = {
         "alerts:delete_channel", "delete_channel", "notification_channel delete"
     ),
     "telemetry.test_channel": Doors("alerts:test_channel", "test_channel", "notification_channel test"),
+    "loadtests.save_load_test": Doors("loadtests:new", "create_load_test", BY_YAML),
+    "loadtests.delete_load_test": Doors("loadtests:delete_test", "delete_load_test", "load_test delete"),
+    "loadtests.start_run": Doors("loadtests:start", "start_load_test", "load_test run"),
+    "loadtests.start_scenario": Doors("loadtests:new", "start_load_run", "load_run start"),
+    "loadtests.repeat_run": Doors("loadtests:repeat", "repeat_load_run", "load_run repeat"),
+    "loadtests.stop_run": Doors("loadtests:stop", "stop_load_run", "load_run stop"),
+    "loadtests.delete_run": Doors("loadtests:delete_run", "delete_load_run", "load_run delete"),
+    "loadtests.start_comparison": Doors("loadtests:new_study", "start_comparison", "study compare"),
+    "loadtests.start_batching_study": Doors("loadtests:new_study", "start_batching_study", "study batching"),
+    "loadtests.cancel_study": Doors("loadtests:cancel_study", "cancel_study", "study cancel"),
+    "loadtests.delete_study": Doors("loadtests:delete_study", "delete_study", "study delete"),
+    "loadtests.set_production": Doors("loadtests:production", "set_production", "load_test production"),
     "specs.plan": Doors("(what would change is shown by each form's preview)", "plan_specs", "plan"),
     "specs.apply": Doors("(each form saves one object)", "apply_specs", "apply"),
     "specs.export": Doors("(pages show the objects themselves)", "export_specs", "export"),
@@ -242,6 +254,7 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
         "change_alert_rule",
         "change_channel",
         "uncordon_node",
+        "change_load_test",
     }
     # Questions whose input is too large for an address.
     asking = {"plan_memory"}
@@ -264,4 +277,7 @@ def test_every_command_on_objects_is_in_the_table() -> None:
                 "node uncordon",
                 "deployment endpoints",
                 "hub_access show",
+                "load_run compare",
+                "load_run capacity",
+                "study show",
             }

@@ -1,7 +1,8 @@
 """Runs a plan: starts the parts, decides when each step is warm and when it has measured enough, sums up.
 
 Told to its supervisor: progress (expected seconds done of all), and as result the summary of every step and of the
-generator itself. SIGTERM is a safe stop: nothing new is sent, what was measured is kept and summed up.
+generator itself. A file `stop` in the folder, or SIGTERM, is a safe stop: nothing new is sent, what was measured
+is kept and summed up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from apps.loadtests.domain.metrics import Window
 from apps.loadtests.domain.results import summarise_run
 from apps.loadtests.domain.stopping import StepClock
 from workers.builders.llamacpp_steps.events import StepFailed, run, say, send
-from workers.loadgen.plan import SUMMARY, TICKS, Plan, read, records_of
+from workers.loadgen.plan import STOP, SUMMARY, TICKS, Plan, read, records_of
 
 READY_SECONDS = 60.0
 END_SECONDS = 60.0
@@ -141,6 +142,8 @@ class Coordinator:
                 clock.stop(time.perf_counter() - self.zero, SAFE_STOP)
             except TimeoutError:
                 clock.look(time.perf_counter() - self.zero, self._messages)
+                if (self.plan.folder / STOP).exists():
+                    self.stopping.set()
             self._tell_progress(index, clock)
             if any(part.process.returncode is not None for part in parts):
                 raise StepFailed(

@@ -14,6 +14,8 @@ from apps.loadtests.domain.workload import Frame
 # Name of the environment variable with the gateway's key.
 KEY = "INFLIGHT_LOADGEN_KEY"
 RECORDS, TICKS, SUMMARY = "records-{}.jsonl.gz", "ticks.jsonl", "summary.json"
+# A file whose being there asks the run to stop safely.
+STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Pages of load tests: plots drawn on the server, contexts, exports."""

@@ -1,0 +1,27 @@
+"""Addresses below /load-tests/."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from apps.dashboard.views import load_actions as actions
+from apps.dashboard.views import loads as views
+
+app_name = "loadtests"
+urlpatterns = [
+    path("", views.tests, name="tests"),
+    path("new/", views.new, name="new"),
+    path("compare/", views.compare, name="compare"),
+    path("runs/<int:number>/", views.run, name="run"),
+    path("runs/<int:number>/log", views.log, name="log"),
+    path("runs/<int:number>/stop/", actions.stop, name="stop"),
+    path("runs/<int:number>/repeat/", actions.repeat, name="repeat"),
+    path("runs/<int:number>/delete/", actions.delete_run, name="delete_run"),
+    path("studies/new/", views.new_study, name="new_study"),
+    path("studies/<int:number>/", views.study, name="study"),
+    path("studies/<int:number>/cancel/", actions.cancel_study, name="cancel_study"),
+    path("studies/<int:number>/delete/", actions.delete_study, name="delete_study"),
+    path("production/<str:name>/", actions.production, name="production"),
+    path("tests/<str:name>/run/", actions.start, name="start"),
+    path("tests/<str:name>/delete/", actions.delete_test, name="delete_test"),
+]

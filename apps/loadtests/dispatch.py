@@ -1,0 +1,108 @@
+"""Waking the load worker up. A message is only a hint: the queued row is the work, and the sweep sends again."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from celery import current_app
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils.translation import gettext as _
+from kombu import Queue
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+
+from apps.core import clock
+from apps.core.transitions import amend
+from apps.loadtests import states
+from apps.loadtests.models import LoadRun
+from apps.loadtests.policy import (
+    MESSAGE_LIFE_SECONDS,
+    RESEND_AFTER_SECONDS,
+    RUN_LOAD,
+    UNCLAIMED_AFTER_SECONDS,
+)
+from apps.realtime.redis_clients import sync_client
+from apps.serving import selectors as serving
+
+log = logging.getLogger(__name__)
+BROKER_ERRORS = (KombuError, RedisError, OSError)
+NOT_TAKEN, UNREACHABLE = "not_taken", "queue_unreachable"
+WAITS = frozenset({"", NOT_TAKEN, UNREACHABLE})
+
+
+def on_commit(row: LoadRun) -> None:
+    """Send a queued run as soon as the surrounding transaction has committed."""
+    transaction.on_commit(lambda: _send_quietly(row.pk))
+
+
+def send(row: LoadRun) -> bool:
+    """Wake the worker of the target's node for a queued run. False where it stays queued; the row then says why."""
+    # The row first: the worker may have the message before this returns.
+    if not amend(row, states=[states.QUEUED], dispatched_at=clock.now(), **_said(row)):
+        return False
+    try:
+        _publish(row)
+    except BROKER_ERRORS as error:
+        log.warning("Run #%d could not be sent: %s", row.number, error)
+        if row.reason in WAITS and row.reason != UNREACHABLE:
+            amend(
+                row,
+                states=[states.QUEUED],
+                reason=UNREACHABLE,
+                sentence=_("The queue (Redis) cannot be reached."),
+                remedy=_("It begins by itself once Redis is back: make status shows it."),
+            )
+        return False
+    return True
+
+
+def resend() -> int:
+    """Send queued runs again that were not sent for 10 s; returns how many were sent."""
+    late = clock.now() - timedelta(seconds=RESEND_AFTER_SECONDS)
+    due = Q(dispatched_at__isnull=True) | Q(dispatched_at__lt=late)
+    return sum(send(row) for row in LoadRun.objects.filter(due, state=states.QUEUED).order_by("number"))
+
+
+def node_of(row: LoadRun) -> str:
+    """The node whose worker sends the load: where the target's servers listen on loopback."""
+    if row.deployment is not None:
+        instance = serving.serving_instances(row.deployment).select_related("node").first()
+        if instance is not None and instance.node is not None:
+            return str(instance.node.node_id)
+    return str(settings.INFLIGHT_NODE_ID)
+
+
+def _said(row: LoadRun) -> dict[str, Any]:
+    if row.reason not in WAITS:
+        return {}
+    waited = (clock.now() - row.state_since).total_seconds()
+    if row.dispatched_at is not None and waited > UNCLAIMED_AFTER_SECONDS:
+        return {
+            "reason": NOT_TAKEN,
+            "sentence": _("It waits for the load worker, which is busy or does not run."),
+            "remedy": _("One run is made at a time; make status shows whether worker-load runs."),
+        }
+    return {"reason": "", "sentence": "", "remedy": ""}
+
+
+def _publish(row: LoadRun) -> None:
+    sync_client().ping()
+    # Any: the stubs know names only, and a name would be refused, because queues are never made by a typo.
+    queue: Any = Queue(f"node.{node_of(row)}.load")
+    current_app.send_task(
+        RUN_LOAD, args=[row.pk], queue=queue, expires=MESSAGE_LIFE_SECONDS, retry=False, ignore_result=True
+    )
+
+
+def _send_quietly(pk: int) -> None:
+    # After commit nothing may fail any more for the caller: the row is queued, and the sweep sends it.
+    try:
+        row = LoadRun.objects.filter(pk=pk, state=states.QUEUED).first()
+        if row is not None:
+            send(row)
+    except Exception:
+        log.exception("Waking a worker for run %d failed; the sweep sends it again.", pk)

@@ -1,0 +1,30 @@
+"""What people do with load tests. Callers reach everything here as `loadtests.services`."""
+
+from __future__ import annotations
+
+from apps.loadtests.runs import (
+    delete_load_test,
+    delete_run,
+    repeat_run,
+    save_load_test,
+    set_production,
+    start_run,
+    start_scenario,
+    stop_run,
+)
+from apps.loadtests.studies import cancel_study, delete_study, start_batching_study, start_comparison
+
+__all__ = [
+    "cancel_study",
+    "delete_load_test",
+    "delete_run",
+    "delete_study",
+    "repeat_run",
+    "save_load_test",
+    "set_production",
+    "start_batching_study",
+    "start_comparison",
+    "start_run",
+    "start_scenario",
+    "stop_run",
+]

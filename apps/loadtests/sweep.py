@@ -1,0 +1,21 @@
+"""What keeps runs and studies true without anybody pressing anything. Reaping is the worker's
+(workers/load_sweep)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from apps.loadtests import dispatch, studies
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep did, in counts."""
+
+    sent: int
+    studies: int
+
+
+def sweep() -> Swept:
+    """Send queued runs again, move studies on."""
+    return Swept(sent=dispatch.resend(), studies=studies.advance_all())

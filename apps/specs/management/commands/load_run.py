@@ -1,0 +1,132 @@
+"""`manage.py load_run start|stop|repeat|delete|list|compare|capacity`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _l
+
+from apps.core.exceptions import InvalidInput
+from apps.loadtests import comparing, selectors, serialize, services
+from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
+from apps.loadtests.models import LoadRun
+from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed, read_file
+from apps.specs.services import Actor
+
+
+def shown(row: LoadRun) -> Outcome:
+    """One run, as the commands print it."""
+    line = _("Run #%(number)d of %(target)s: %(state)s. %(sentence)s") % {
+        "number": row.number,
+        "target": row.target,
+        "state": row.state,
+        "sentence": row.sentence,
+    }
+    return serialize.run_dict(row), [line.strip(), *([row.remedy] if row.remedy else [])]
+
+
+def _start(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    text, where = read_file(options["file"])
+    try:
+        scenario = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInput(
+            "invalid_yaml",
+            _("%(where)s is no YAML: %(error)s") % {"where": where, "error": error},
+            remedy=_("Write a scenario as in the spec of a LoadTest."),
+        ) from error
+    return shown(services.start_scenario(actor, scenario, allow_production=options["allow_production"]))
+
+
+def _stop(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return shown(services.stop_run(actor, selectors.run(options["number"])))
+
+
+def _repeat(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return shown(services.repeat_run(actor, selectors.run(options["number"])))
+
+
+def _delete(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    services.delete_run(actor, selectors.run(options["number"]))
+    return {"deleted": options["number"]}, [_("Run #%(number)d was deleted.") % {"number": options["number"]}]
+
+
+def _list(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    columns = {
+        "number": _("NUMBER"),
+        "state": _("STATE"),
+        "target": _("TARGET"),
+        "tokens": _("TOKENS/S"),
+        "ttft": _("TTFT P99 MS"),
+        "bound": _("GENERATOR-BOUND"),
+        "sentence": _("WHAT HAPPENED"),
+    }
+    rows = []
+    for row in selectors.runs():
+        told = serialize.run_dict(row, short=True)
+        figures = told["figures"] or {}
+        rows.append(
+            {
+                **told,
+                "tokens": _rounded(figures.get("output_tokens_per_second")),
+                "ttft": _rounded(figures.get("ttft_p99_ms")),
+                "bound": told["generator_bound"],
+            }
+        )
+    return listed(rows, columns)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _compare(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    groups, labels = comparing.groups_of(options["arm"])
+    found = comparing.compare_runs(groups, labels, options["primary"])
+    return found, [found["verdict"], *found["notes"]]
+
+
+def _capacity(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    row = selectors.run(options["number"])
+    found = comparing.capacity_of(row, options["rate"], options["metric"], options["bound"])
+    return found, [found["sentence"], *found["notes"]]
+
+
+def _start_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", help=_("a scenario in YAML, - for standard input"))
+    parser.add_argument(
+        "--allow-production", action="store_true", help=_("lift the limits that spare production")
+    )
+
+
+def _compare_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("arm", nargs="+", help=_("numbers of runs, as 3,5,7, for each configuration"))
+    parser.add_argument("--primary", default=DEFAULT_PRIMARY, choices=list(METRICS))
+
+
+def _capacity_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("number", type=int)
+    parser.add_argument("--rate", type=float, required=True, help=_("requests per second"))
+    parser.add_argument(
+        "--metric", default="ttft_p99_ms", choices=[name for name in METRICS if name.endswith("_ms")]
+    )
+    parser.add_argument("--bound", type=float, required=True, help=_("milliseconds"))
+
+
+class Command(ObjectCommand):
+    """Runs of load tests."""
+
+    help = "Start, stop, repeat, compare and list runs of load."
+    verbs = (
+        Verb("start", _l("start a run of a scenario"), _start, _start_arguments),
+        Verb("stop", _l("stop a run and keep what it measured"), _stop, argument("number", type=int)),
+        Verb("repeat", _l("run the same scenario again"), _repeat, argument("number", type=int)),
+        Verb("delete", _l("delete a run with its records"), _delete, argument("number", type=int)),
+        Verb("list", _l("list runs, newest first"), _list),
+        Verb("compare", _l("compare groups of runs with the first"), _compare, _compare_arguments),
+        Verb("capacity", _l("how many instances a load needs"), _capacity, _capacity_arguments),
+    )
