@@ -19,10 +19,10 @@ from apps.core.body_limit import BodyLimit
 from apps.realtime.isolation import OwnThread
 from controlplane.routing import websocket_urlpatterns
 
-# Forms and documents are small; archives of weights come through these two addresses only. A form is a little larger
+# Forms and documents are small; archives of weights come through these addresses only. A form is a little larger
 # than the file in it.
 BODY_BYTES, FORM_BYTES = 64_000_000, 1_000_000
-UPLOADS = ("/checkpoints/-/new/", "/api/v1/checkpoint-archives")
+UPLOADS = ("/checkpoints/-/new/", "/repositories/-/new/", "/api/v1/checkpoint-archives")
 
 application = ProtocolTypeRouter(
     {

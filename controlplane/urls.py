@@ -14,6 +14,7 @@ urlpatterns = [
     path("planner/", include("apps.dashboard.urls.planner")),
     path("builds/", include("apps.dashboard.urls.builds")),
     path("deployments/", include("apps.dashboard.urls.deployments")),
+    path("repositories/", include("apps.dashboard.urls.repositories")),
     path("playground/", include("apps.dashboard.urls.playground")),
     path("load-tests/", include("apps.dashboard.urls.loads")),
     path("metrics", exporter.metrics, name="prometheus"),

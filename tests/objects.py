@@ -17,8 +17,8 @@ from apps.fleet.models import Gpu, Node
 from apps.registry.models import Checkpoint
 from apps.registry.services import register_checkpoint
 from apps.serving import states as serving_states
-from apps.serving.models import BatchingProfile, Deployment, Instance, Revision
-from apps.serving.services import save_batching_profile, save_deployment
+from apps.serving.models import BatchingProfile, Deployment, Instance, ModelRepository, Revision
+from apps.serving.services import import_repository, save_batching_profile, save_deployment
 
 
 def gguf_file(name: str = "tiny") -> Path:
@@ -99,6 +99,40 @@ def deployment(name: str = "demo", **fields: Any) -> Deployment:
     fields.setdefault("build_profile", BuildProfile.objects.first() or build_profile())
     fields.setdefault("batching", BatchingProfile.objects.first() or batching())
     return save_deployment("test", {"name": name, **fields})
+
+
+PYTHON_MODEL = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "INPUT").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", 2 * one)]) for one in inputs]
+"""
+PYTHON_CONFIG = """# Doubles what comes.
+name: "doubler"
+backend: "python"
+max_batch_size: 4
+input [ { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+dynamic_batching { max_queue_delay_microseconds: 2000 }
+parameters { key: "own" value { string_value: "kept" } }
+"""
+
+
+def repository_folder(name: str = "own") -> Path:
+    """A model repository as somebody might have it, inside an allowed folder: one Python model that doubles."""
+    folder = Path(settings.INFLIGHT_HOME) / "checkpoints" / name
+    (folder / "doubler/1").mkdir(parents=True, exist_ok=True)
+    (folder / "doubler/config.pbtxt").write_text(PYTHON_CONFIG)
+    (folder / "doubler/1/model.py").write_text(PYTHON_MODEL)
+    return folder
+
+
+def model_repository(name: str = "own") -> ModelRepository:
+    """An imported repository."""
+    return import_repository("test", name, {"path": str(repository_folder(name))})
 
 
 def revision(of: Deployment, number: int = 1, state: str = serving_states.ACTIVE) -> Revision:

@@ -130,6 +130,15 @@ def engine_missing(folder: str) -> Failure:
     )
 
 
+def repository_changed() -> Failure:
+    """The files of an imported repository are not those that the revision was made of."""
+    return Failure(
+        "repository_changed",
+        _("The files of the model repository have changed since this revision was made."),
+        _("Check the repository again, then deploy."),
+    )
+
+
 def prepare_timeout() -> Failure:
     """The files could not be written in time."""
     return Failure(

@@ -7,8 +7,9 @@ from pathlib import Path
 from django.conf import settings
 
 from apps.fleet.models import Gpu
-from apps.serving import preview
+from apps.serving import adoption, preview
 from apps.serving.domain import repository
+from apps.serving.imports import require_unchanged
 from apps.serving.models import Instance
 from workers import failures
 from workers.runtimes.base import Identity, Ports, ServerFailure, ServerSpec
@@ -27,6 +28,7 @@ def server_spec(row: Instance, whole: bool = False) -> ServerSpec:
         model=row.deployment.name,
         gpu=visible_gpu(row.gpu),
         repository=_repository(row) if whole else (),
+        auto_complete=row.revision.engine_id is None,
     )
 
 
@@ -49,11 +51,22 @@ def visible_gpu(gpu: Gpu | None) -> str | None:
     return gpu.uuid or str(gpu.index)
 
 
-def _repository(row: Instance) -> tuple[tuple[str, bytes], ...]:
+def _repository(row: Instance) -> tuple[repository.RepositoryFile, ...]:
     engine = row.revision.engine
+    if engine is None:
+        return _imported(row)
     if not (Path(engine.path) / preview.ENGINE_FILE).is_file():
         raise ServerFailure(failures.engine_missing(engine.path))
     device = "cpu" if visible_gpu(row.gpu) is None else "gpu"
     model = preview.model_of(row.deployment.name, engine.path, row.revision.batching, device)
     code = {path.name: path.read_bytes() for path in sorted(MODEL_CODE.glob("*.py"))}
-    return tuple((file.path, file.content) for file in repository.files(model, code))
+    return repository.files(model, code)
+
+
+def _imported(row: Instance) -> tuple[repository.RepositoryFile, ...]:
+    """Links to the files of somebody's repository, unless they are not those of the revision any more."""
+    imported = row.deployment.repository
+    if imported is None or imported.fingerprint != row.revision.repository_fingerprint:
+        raise ServerFailure(failures.repository_changed())
+    require_unchanged(imported)
+    return adoption.instance_files(row.revision)[0]

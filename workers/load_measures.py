@@ -19,6 +19,8 @@ PROC = Path("/proc")
 
 def measure(row: Instance) -> None:
     """Record the load of an instance that has just answered its probe. Never fails a load."""
+    if row.revision.engine is None:
+        return
     try:
         facts = batching.facts(row.revision.batching)
         identity = server_identity(row)

@@ -66,7 +66,7 @@ def report(deployment: Deployment, seconds: float = WINDOW, read: Read | None = 
 
 def subject_of(deployment: Deployment, revision: Revision) -> Subject:
     """The deployment as it runs, as the rules see it."""
-    builder = revision.engine.builder
+    builder = revision.engine.builder if revision.engine is not None else "repository"
     batching = revision.batching
     return Subject(
         batching=batching,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from apps.accounts.rest import REFUSALS, LogQuery, LogText, Page, PageQuery, actor_of, page_of
 from apps.accounts.roles import Action, require
 from apps.realtime.log_window import read_window
-from apps.serving import crashes, preview, selectors, serialize, services, timeline
+from apps.serving import crashes, inputs, preview, selectors, serialize, services, timeline
 from apps.serving.models import Deployment as DeploymentRow
 from apps.serving.models import Revision as RevisionRow
 from apps.serving.schemas import (
@@ -387,7 +387,7 @@ def get_instance_log(request: HttpRequest, uid: str, query: Query[LogQuery]) -> 
 
 def _columns(body: DeploymentFields) -> dict[str, Any]:
     return {
-        "build_profile": body.build,
+        **inputs.what_is_served(body.build, body.repository, body.model),
         "batching": body.batching,
         "replicas": body.replicas,
         "placement": body.placement.model_dump(mode="json"),

@@ -34,7 +34,17 @@ PROFILE_FIELDS = (
     "default_priority_class",
     "trtllm",
 )
-DEPLOYMENT_FIELDS = ("name", "build_profile", "batching", "replicas", "placement", "slo", "rollout")
+DEPLOYMENT_FIELDS = (
+    "name",
+    "build_profile",
+    "repository",
+    "repository_model",
+    "batching",
+    "replicas",
+    "placement",
+    "slo",
+    "rollout",
+)
 Row = TypeVar("Row", bound=models.Model)
 
 
@@ -100,7 +110,12 @@ def resolve_deployment(data: Mapping[str, Any]) -> dict[str, Any]:
         found["build_profile"] = _build_profile(found["build_profile"])
     if isinstance(found.get("batching"), str):
         found["batching"] = selectors.batching_profile(found["batching"])
-    for key, kind in (("build_profile", BuildProfile), ("batching", BatchingProfile)):
+    if isinstance(found.get("repository"), str):
+        found["repository"] = selectors.model_repository(found["repository"])
+    needed: list[tuple[str, type[models.Model]]] = [("batching", BatchingProfile)]
+    if found.get("repository") is None:
+        needed.insert(0, ("build_profile", BuildProfile))
+    for key, kind in needed:
         if key in found and not isinstance(found[key], kind):
             raise InvalidInput(
                 "required",
@@ -115,6 +130,13 @@ def resolve_deployment(data: Mapping[str, Any]) -> dict[str, Any]:
     if "rollout" in found:
         found["rollout"] = policies.check_rollout(found["rollout"])
     return found
+
+
+def what_is_served(build: str | None, repository: str | None, model: str | None) -> dict[str, Any]:
+    """The columns for what a document names: a build profile, or a repository and one of its models."""
+    if repository is None:
+        return {"build_profile": build}
+    return {"repository": repository, **({"repository_model": model} if model else {})}
 
 
 def _build_profile(name: str) -> BuildProfile:

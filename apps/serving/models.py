@@ -13,6 +13,7 @@ from apps.core.models import StatusModel
 from apps.core.names import validate_name
 from apps.engines.models import Build, BuildProfile, Engine
 from apps.fleet.models import Gpu, Node
+from apps.registry.models import Checkpoint
 from apps.serving import states
 from apps.serving.domain import priority_classes
 from apps.serving.domain.trtllm import settings as settings_of_trtllm
@@ -145,8 +146,41 @@ class BatchingProfileVersion(models.Model):
         return f"{self.profile.name} v{self.number}"
 
 
+class ModelRepository(models.Model):
+    """A Triton model repository that somebody already had. Its files stay as they are; deployments link to them.
+
+    `source` is {"path": folder} or {"archive": name of the upload}, `folder` where the files lie now. `files` is
+    [{path, size_bytes, sha256 (null for large files), modified_ns}]; `fingerprint` is made of them, so a deployment
+    notices when they change. `report` is what repository_check said, as data.
+    """
+
+    kind = "modelrepository"
+
+    name = models.CharField(_("name"), max_length=63, unique=True, validators=[validate_name])
+    source = models.JSONField(_("source"))
+    folder = models.CharField(_("folder"), max_length=1000)
+    fingerprint = models.CharField(_("fingerprint"), max_length=64)
+    files = models.JSONField(_("files"), default=list)
+    report = models.JSONField(_("report"), default=dict)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(_("imported"), auto_now_add=True)
+    checked_at = models.DateTimeField(_("checked"))
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = _("model repository")
+        verbose_name_plural = _("model repositories")
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Deployment(StatusModel):
-    """An engine served under a public name by 1..n instances.
+    """An engine, or a model repository that somebody already had, served under a public name by 1..n instances.
+
+    It has either `build_profile` or `repository`; `repository_model` is the one of its models that answers.
 
     The row says what should be true (`desired`: running or stopped); `state` says what is.
     `placement` is {"device": "any"|"cpu"|"gpu", "share": hundredths of a slot, absent for the default}.
@@ -166,7 +200,20 @@ class Deployment(StatusModel):
         STOPPED = "stopped", _("stopped")
 
     name = models.CharField(_("public name"), max_length=63, unique=True, validators=[validate_name])
-    build_profile = models.ForeignKey(BuildProfile, on_delete=models.PROTECT, related_name="deployments")
+    build_profile = models.ForeignKey(
+        BuildProfile, null=True, blank=True, on_delete=models.PROTECT, related_name="deployments"
+    )
+    repository = models.ForeignKey(
+        ModelRepository,
+        null=True,
+        blank=True,
+        editable=False,
+        on_delete=models.PROTECT,
+        related_name="deployments",
+    )
+    repository_model = models.CharField(
+        _("model of the repository"), max_length=255, blank=True, editable=False
+    )
     batching = models.ForeignKey(BatchingProfile, on_delete=models.PROTECT, related_name="deployments")
     replicas = models.PositiveIntegerField(
         _("replicas"), default=1, validators=[MinValueValidator(1), MaxValueValidator(64)]
@@ -187,15 +234,34 @@ class Deployment(StatusModel):
 
     class Meta:
         ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(build_profile__isnull=True) ^ models.Q(repository__isnull=True),
+                name="an_engine_or_a_repository",
+            )
+        ]
         verbose_name = _("deployment")
 
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Whose weights it serves; None where a repository does not tell."""
+        return self.build_profile.checkpoint if self.build_profile is not None else None
+
+    @property
+    def serves(self) -> str:
+        """What it serves, in a few words."""
+        if self.build_profile is not None:
+            return f"{self.build_profile.checkpoint.name} {self.build_profile.quantization}".strip()
+        return f"{self.repository}: {self.repository_model}"
+
 
 class Revision(StatusModel):
     """An immutable snapshot of a deployment's configuration: engine, batching and placement as they were.
 
+    Where a repository is served, `engine` is null; `repository_fingerprint` says which files it was.
     The last four columns are of its present or last roll-out: the canary's step (counted from 0, null before the
     first), when something was last decided, when it was paused (null: it goes on), and when the rest of the steps
     was given up for the whole (null: not yet).
@@ -206,7 +272,10 @@ class Revision(StatusModel):
 
     deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField(_("number"))
-    engine = models.ForeignKey(Engine, on_delete=models.PROTECT, related_name="revisions")
+    engine = models.ForeignKey(
+        Engine, null=True, blank=True, on_delete=models.PROTECT, related_name="revisions"
+    )
+    repository_fingerprint = models.CharField(_("files"), max_length=64, blank=True)
     batching = models.JSONField(_("batching"))
     replicas = models.PositiveIntegerField(_("replicas"), default=1)
     placement = models.JSONField(_("placement"), default=dict)

@@ -11,7 +11,7 @@ from apps.core.exceptions import Finding
 from apps.engines import selectors as engine_selectors
 from apps.fleet import selectors as fleet_selectors
 from apps.registry.models import Checkpoint
-from apps.serving import revisions
+from apps.serving import adoption, revisions
 from apps.serving.domain import batching, pbtxt, repository
 from apps.serving.models import BatchingProfile, Deployment, Revision
 
@@ -60,16 +60,22 @@ def rendered_files(source: Deployment | Revision | BatchingProfile) -> dict[str,
 
     What is not known yet (an engine that is not built, the name of no deployment) stands in angle brackets.
     """
+    if isinstance(source, Revision) and source.deployment.repository is not None:
+        return adoption.rendered_files(source.deployment, source.batching)
+    if isinstance(source, Deployment) and source.repository is not None:
+        return adoption.rendered_files(source, revisions.batching_snapshot(source.batching))
     name, path, device = "example", "<engine>", "cpu"
     if isinstance(source, BatchingProfile):
         snapshot = revisions.batching_snapshot(source)
     elif isinstance(source, Revision):
-        name, path, device = source.deployment.name, source.engine.path, _device(source.placement)
+        name, device = source.deployment.name, _device(source.placement)
+        path = source.engine.path if source.engine is not None else path
         snapshot = source.batching
     else:
         name, device = source.name, _device(source.placement)
         snapshot = revisions.batching_snapshot(source.batching)
-        engine = engine_selectors.newest_engine(source.build_profile)
+        profile = source.build_profile
+        engine = engine_selectors.newest_engine(profile) if profile is not None else None
         path = engine.path if engine is not None else path
     model = model_of(name, path, snapshot, device)
     return {f"{name}/{pbtxt.FILE_NAME}": pbtxt.render(repository.model_config(model))}

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from apps.serving.domain import priority_reach
+from pathlib import Path
+
+from apps.core.exceptions import InflightError
+from apps.serving.domain import pbtxt, priority_reach
+from apps.serving.domain.adopting.plan import read_models
 from apps.serving.domain.priority_reach import Reach
-from apps.serving.models import Deployment
+from apps.serving.models import Deployment, ModelRepository
 
 
 def of(deployment: Deployment) -> Reach:
     """Which queue orders the deployment's requests by class, as it is configured now."""
+    if deployment.repository is not None:
+        return of_repository(deployment.repository, deployment.repository_model)
     profile = deployment.batching
-    classes = getattr(profile, "priority_classes", ())
-    return priority_reach.of_strategy(profile.strategy, bool(classes))
+    return priority_reach.of_strategy(profile.strategy, bool(profile.priority_classes))
+
+
+def of_repository(repository: ModelRepository, model: str) -> Reach:
+    """The same for one model of a repository."""
+    try:
+        models = read_models(Path(repository.folder))
+    except (InflightError, OSError):
+        models = {}
+    return priority_reach.of_config(models[model].config if model in models else pbtxt.ModelConfig())

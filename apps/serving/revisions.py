@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from apps.core import audit, clock
 from apps.core.exceptions import InvalidInput
 from apps.core.transitions import amend, announce, transition
+from apps.engines import selectors as engine_selectors
 from apps.engines.models import Engine
 from apps.serving import selectors, states
 from apps.serving.domain import batching
@@ -24,10 +25,25 @@ def batching_snapshot(profile: BatchingProfile) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in later or value != later[key]}
 
 
-def snapshot(deployment: Deployment, engine: Engine) -> dict[str, Any]:
-    """What a revision of the present configuration holds."""
+def plain_profile() -> dict[str, Any]:
+    """What a profile says in which nothing was set."""
+    return {key: getattr(BatchingProfile(), key) for key in batching.SNAPSHOT_KEYS}
+
+
+def present(deployment: Deployment) -> dict[str, Any] | None:
+    """What a revision of the present configuration would hold; null while its engine is not built."""
+    if deployment.build_profile is None:
+        return snapshot(deployment, None)
+    engine = engine_selectors.newest_engine(deployment.build_profile)
+    return None if engine is None else snapshot(deployment, engine)
+
+
+def snapshot(deployment: Deployment, engine: Engine | None) -> dict[str, Any]:
+    """What a revision of the present configuration holds; without an engine it is of the deployment's repository."""
+    repository = deployment.repository
     return {
         "engine": engine,
+        "repository_fingerprint": repository.fingerprint if repository is not None else "",
         "batching": batching_snapshot(deployment.batching),
         "replicas": deployment.replicas,
         "placement": dict(deployment.placement) or {"device": "any"},
@@ -37,12 +53,14 @@ def snapshot(deployment: Deployment, engine: Engine) -> dict[str, Any]:
 def matching(deployment: Deployment, wanted: dict[str, Any]) -> Revision | None:
     """The newest revision with this very content."""
     for revision in deployment.revisions.filter(engine=wanted["engine"]).order_by("-number"):
-        if all(getattr(revision, key) == wanted[key] for key in ("batching", "replicas", "placement")):
+        if all(getattr(revision, key) == value for key, value in wanted.items()):
             return revision
     return None
 
 
-def ensure(actor: User | str, deployment: Deployment, engine: Engine, requested_by: User | None) -> Revision:
+def ensure(
+    actor: User | str, deployment: Deployment, engine: Engine | None, requested_by: User | None
+) -> Revision:
     """The revision of the present configuration, made pending unless it runs. Call inside a transaction.
 
     One that differs from what runs in its number of servers alone takes over those that run; none is restarted.

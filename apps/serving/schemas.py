@@ -77,7 +77,8 @@ class Revision(StatusFields):
 
     number: int
     active: bool
-    engine: dict[str, Any]
+    engine: dict[str, Any] | None = Field(description="Null where a model repository is served.")
+    repository_fingerprint: str | None
     batching: dict[str, Any]
     replicas: int
     placement: dict[str, Any]
@@ -169,10 +170,13 @@ class Deployment(StatusFields):
 
     name: str
     desired: str
-    build_profile: str
-    builder: str
-    checkpoint: str
-    quantization: str
+    build_profile: str | None
+    builder: str | None
+    checkpoint: str | None
+    quantization: str | None
+    repository: str | None = Field(description="The imported model repository that is served, if one is.")
+    repository_model: str | None
+    serves: str
     batching: str
     batching_profile: Batching
     replicas: int

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from apps.core.exceptions import NotFound
 from apps.serving import policies, states
 from apps.serving.domain import canary
-from apps.serving.models import BatchingProfile, Deployment, Instance, Revision
+from apps.serving.models import BatchingProfile, Deployment, Instance, ModelRepository, Revision
 
 NO_PROCESS = (states.GONE, states.FAILED)
 
@@ -47,10 +47,28 @@ def batching_profile(name: str) -> BatchingProfile:
     return found
 
 
+def model_repositories() -> QuerySet[ModelRepository]:
+    """Every imported model repository, by name."""
+    return ModelRepository.objects.select_related("created_by")
+
+
+def model_repository(name: str) -> ModelRepository:
+    """The imported model repository of that name, or NotFound."""
+    found = model_repositories().filter(name=name).first()
+    if found is None:
+        raise NotFound(
+            "model_repository_unknown",
+            _("There is no model repository %(name)s.") % {"name": name},
+            field="repository",
+            remedy=_("Import it, or name another."),
+        )
+    return found
+
+
 def deployments() -> QuerySet[Deployment]:
     """Every deployment with what its dictionary needs."""
     return Deployment.objects.select_related(
-        "build_profile__checkpoint", "batching", "active_revision__engine", "waiting_build"
+        "build_profile__checkpoint", "repository", "batching", "active_revision__engine", "waiting_build"
     )
 
 

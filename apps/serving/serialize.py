@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from apps.core.models import StatusModel
-from apps.engines import selectors as engine_selectors
+from apps.engines.models import Engine
 from apps.serving import policies, preview, revisions, selectors, states
-from apps.serving.models import BatchingProfile, Deployment, Instance, Revision
+from apps.serving.models import BatchingProfile, Deployment, Instance, ModelRepository, Revision
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -47,22 +47,36 @@ def batching_profile_dict(profile: BatchingProfile) -> dict[str, Any]:
     }
 
 
+def model_repository_dict(row: ModelRepository) -> dict[str, Any]:
+    """One imported repository: where it lies, what was found, who serves it."""
+    report = row.report
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "source": row.source,
+        "folder": row.folder,
+        "fingerprint": row.fingerprint,
+        "files": len(row.files),
+        "size_bytes": sum(one["size_bytes"] for one in row.files),
+        "models": report.get("models", []),
+        "findings": report.get("findings", []),
+        "graphs": report.get("graphs", {}),
+        "not_models": report.get("not_models", []),
+        "deployments": list(row.deployments.values_list("name", flat=True)),
+        "created_by": row.created_by.get_username() if row.created_by else None,
+        "created_at": iso(row.created_at),
+        "checked_at": iso(row.checked_at),
+    }
+
+
 def revision_dict(revision: Revision) -> dict[str, Any]:
     """One revision: what it runs, whether it runs."""
-    engine = revision.engine
     return {
         **status_dict(revision),
         "number": revision.number,
         "active": revision.pk == revision.deployment.active_revision_id,
-        "engine": {
-            "id": engine.pk,
-            "fingerprint": engine.fingerprint,
-            "checkpoint": engine.checkpoint.name,
-            "builder": engine.builder,
-            "quantization": engine.quantization,
-            "size_bytes": engine.size_bytes,
-            "state": engine.state,
-        },
+        "engine": _engine(revision.engine),
+        "repository_fingerprint": revision.repository_fingerprint or None,
         "batching": revision.batching,
         "replicas": revision.replicas,
         "placement": revision.placement,
@@ -70,6 +84,20 @@ def revision_dict(revision: Revision) -> dict[str, Any]:
         "canary_step": revision.canary_step,
         "paused_at": iso(revision.paused_at),
         "promoted_at": iso(revision.promoted_at),
+    }
+
+
+def _engine(engine: Engine | None) -> dict[str, Any] | None:
+    if engine is None:
+        return None
+    return {
+        "id": engine.pk,
+        "fingerprint": engine.fingerprint,
+        "checkpoint": engine.checkpoint.name,
+        "builder": engine.builder,
+        "quantization": engine.quantization,
+        "size_bytes": engine.size_bytes,
+        "state": engine.state,
     }
 
 
@@ -119,10 +147,13 @@ def deployment_dict(deployment: Deployment) -> dict[str, Any]:
         **status_dict(deployment),
         "name": deployment.name,
         "desired": deployment.desired,
-        "build_profile": profile.name,
-        "builder": profile.builder,
-        "checkpoint": profile.checkpoint.name,
-        "quantization": profile.quantization,
+        "build_profile": profile.name if profile else None,
+        "builder": profile.builder if profile else None,
+        "checkpoint": profile.checkpoint.name if profile else None,
+        "quantization": profile.quantization if profile else None,
+        "repository": deployment.repository.name if deployment.repository else None,
+        "repository_model": deployment.repository_model or None,
+        "serves": deployment.serves,
         "batching": deployment.batching.name,
         "batching_profile": revisions.batching_snapshot(deployment.batching),
         "replicas": deployment.replicas,
@@ -174,10 +205,9 @@ def _changed(deployment: Deployment, target: Revision | None) -> bool | None:
     """Whether the configuration differs from what runs or is about to; null before the first revision."""
     if target is None:
         return None
-    engine = engine_selectors.newest_engine(deployment.build_profile)
-    if engine is None:
+    wanted = revisions.present(deployment)
+    if wanted is None:
         return True
-    wanted = revisions.snapshot(deployment, engine)
     return any(getattr(target, key) != value for key, value in wanted.items())
 
 

@@ -18,15 +18,22 @@ from apps.engines import services as engine_services
 from apps.engines import states as engine_states
 from apps.engines.models import Build, Engine
 from apps.serving import inputs, preview, revisions, rollouts, selectors, states
+from apps.serving.adoption import adopt_repository, adoption_plan, profile_of_line
+from apps.serving.imports import check_again, delete_repository, import_repository, require_unchanged
 from apps.serving.models import Deployment, Instance, Revision
 from apps.serving.profiles import delete_batching_profile, save_batching_profile
 from apps.serving.rollouts import pause_rollout, promote_rollout, resume_rollout
 
 __all__ = [
+    "adopt_repository",
+    "check_again",
     "delete_batching_profile",
     "delete_deployment",
+    "delete_repository",
     "deploy",
+    "import_repository",
     "pause_rollout",
+    "profile_of_line",
     "promote_rollout",
     "restart_instance",
     "resume_rollout",
@@ -59,11 +66,15 @@ def save_deployment(
             field="name",
             remedy=_("Create another deployment, and delete this one when nobody calls it any more."),
         )
-    wanted = inputs.resolve_deployment(data)
+    if row.repository is not None:
+        data = _of_repository(row, data)
+    wanted = inputs.resolve_deployment(data) if row.repository is None else dict(data)
     if created:
         wanted.setdefault("placement", {"device": "any"})
         for field in ("build_profile", "batching"):
             wanted.setdefault(field, None)
+        if wanted.get("repository") is not None:
+            wanted.setdefault("repository_model", adoption_plan(wanted["repository"]).entry)
         wanted = inputs.resolve_deployment(wanted)
         inputs.check_name(str(wanted.get("name", "")))
     changes = inputs.assign(row, wanted, inputs.DEPLOYMENT_FIELDS)
@@ -78,6 +89,19 @@ def save_deployment(
     return row
 
 
+def _of_repository(row: Deployment, data: Mapping[str, Any]) -> dict[str, Any]:
+    """What may change on a deployment of a repository: all but which repository it serves."""
+    data = inputs.resolve_deployment({**data, "repository": data.get("repository", row.repository)})
+    if data.get("build_profile") or data.get("repository", row.repository) != row.repository:
+        raise InvalidInput(
+            "serves_a_repository",
+            _("This deployment serves a model repository, and no engine of a build profile."),
+            field="build_profile",
+            remedy=_("Make another deployment for the build profile."),
+        )
+    return {key: value for key, value in data.items() if key not in ("build_profile", "repository")}
+
+
 def deploy(actor: User | str, deployment: Deployment) -> Deployment:
     """Make the deployment run as it is configured now; a second press while it does changes nothing.
 
@@ -87,6 +111,10 @@ def deploy(actor: User | str, deployment: Deployment) -> Deployment:
     require(actor, Action.OPERATE)
     deployment.refresh_from_db()
     _require_room(deployment)
+    if deployment.repository is not None:
+        require_unchanged(deployment.repository)
+    if deployment.build_profile is None:
+        return start_with(actor, deployment, None)
     engine = engine_selectors.newest_engine(deployment.build_profile)
     if engine is None:
         build = engine_services.start_build(actor, deployment.build_profile)
@@ -98,17 +126,17 @@ def deploy(actor: User | str, deployment: Deployment) -> Deployment:
 
 def _require_room(deployment: Deployment) -> None:
     """Refuse a batching profile whose KV cache cannot fit into this machine's memory."""
-    if deployment.placement.get("device") == "gpu":
+    if deployment.placement.get("device") == "gpu" or deployment.checkpoint is None:
         return
-    found = preview.batching_findings(deployment.batching, deployment.build_profile.checkpoint)
+    found = preview.batching_findings(deployment.batching, deployment.checkpoint)
     errors = tuple(finding for finding in found if finding.severity == "error")
     if errors:
         first = errors[0]
         raise InvalidInput(first.id, first.message, field="batching", remedy=first.remedy, findings=errors)
 
 
-def start_with(actor: User | str, deployment: Deployment, engine: Engine) -> Deployment:
-    """Make the deployment run its present configuration with this engine."""
+def start_with(actor: User | str, deployment: Deployment, engine: Engine | None) -> Deployment:
+    """Make the deployment run its present configuration with this engine; without one, its repository."""
     requested_by = actor if isinstance(actor, User) else None
     with transaction.atomic():
         revision = revisions.ensure(actor, deployment, engine, requested_by)
@@ -210,7 +238,7 @@ def roll_back(actor: User | str, deployment: Deployment, revision: Revision) -> 
             field="revision",
             remedy=_("Choose one of this deployment's revisions."),
         )
-    if revision.engine.state != engine_states.READY:
+    if revision.engine is not None and revision.engine.state != engine_states.READY:
         raise NotPossibleNow(
             "engine_not_ready",
             _("The engine of revision %(number)s is %(state)s.")

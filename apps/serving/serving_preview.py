@@ -61,16 +61,16 @@ def _files(files: dict[str, str]) -> list[PreviewPart]:
 
 def of_deployment(row: Deployment) -> Preview:
     """What deploy would change, and the files that Triton would read."""
-    if not row.build_profile_id or not row.batching_id:
+    if not (row.build_profile_id or row.repository_id) or not row.batching_id:
         return Preview()
-    checkpoint = row.build_profile.checkpoint
+    checkpoint = row.checkpoint
     parts = [_outcome(row)]
-    size = preview.kv_cache_bytes(row.batching, checkpoint)
+    size = preview.kv_cache_bytes(row.batching, checkpoint) if checkpoint is not None else None
     if size is not None:
         each = (_("KV cache of each server"), filesizeformat(size))
         total = (_("of all servers"), filesizeformat(size * max(1, row.replicas or 1)))
         parts.append(PreviewPart(_("Memory"), rows=(each, total)))
-    findings = preview.batching_findings(row.batching, checkpoint)
+    findings = preview.batching_findings(row.batching, checkpoint) if checkpoint is not None else []
     if findings:
         parts.append(PreviewPart(_("Findings"), findings=tuple(findings)))
     if row.name:
@@ -80,8 +80,8 @@ def of_deployment(row: Deployment) -> Preview:
 
 def _outcome(row: Deployment) -> PreviewPart:
     title = _("Deploying this would")
-    engine = engines.newest_engine(row.build_profile)
-    if engine is None:
+    wanted = revisions.present(row)
+    if wanted is None and row.build_profile is not None:
         active = engines.active_build(row.build_profile)
         if active is not None:
             return PreviewPart(
@@ -91,10 +91,13 @@ def _outcome(row: Deployment) -> PreviewPart:
         return PreviewPart(
             title, _("start a build of %(name)s and wait for its engine.") % {"name": row.build_profile.name}
         )
-    wanted = revisions.snapshot(row, engine)
+    wanted = wanted or {}
     target = selectors.target_revision(row) if row.pk else None
     if target is None:
-        return PreviewPart(title, _("start revision 1 with engine %(engine)s.") % {"engine": str(engine)})
+        engine = wanted.get("engine")
+        return PreviewPart(
+            title, _("start revision 1 with %(what)s.") % {"what": str(engine) if engine else row.serves}
+        )
     changes = tuple(_changes({key: getattr(target, key) for key in wanted}, wanted))
     if not changes:
         return PreviewPart(

@@ -12,7 +12,9 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from apps.core.bounds import number_field
 from apps.core.exceptions import InvalidInput
@@ -94,13 +96,33 @@ class Placement(BaseModel):
 
 
 class DeploymentFields(BaseModel):
-    """All of a deployment but what is desired of it; `build` and `batching` are names of profiles."""
+    """All of a deployment but what is desired of it; `build` and `batching` are names of profiles.
+
+    A deployment serves either `build` or `model` of the imported model repository `repository`.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    build: str = Field(min_length=1, max_length=63, description="Name of a build profile.")
+    build: str | None = Field(None, min_length=1, max_length=63, description="Name of a build profile.")
+    repository: str | None = Field(
+        None, min_length=1, max_length=63, description="Name of an imported model repository."
+    )
+    model: str | None = Field(
+        None, min_length=1, max_length=255, description="Which of the repository's models answers."
+    )
     batching: str = Field(min_length=1, max_length=63, description="Name of a batching profile.")
     replicas: int = Field(**number_field(Deployment, "replicas"))
     placement: Placement = Field(default_factory=Placement)
     slo: Slo = Field(default_factory=Slo)
     rollout: Rollout = Field(default_factory=Rollout)
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> DeploymentFields:
+        if (self.build is None) == (self.repository is None):
+            raise PydanticCustomError("missing", "name either a build or a repository")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_null(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        absent = {name for name in ("build", "repository", "model") if getattr(self, name) is None}
+        return {key: value for key, value in handler(self).items() if key not in absent}

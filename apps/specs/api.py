@@ -20,6 +20,7 @@ from apps.gateway.api import router as gateway_router
 from apps.loadtests.api import router as loadtests_router
 from apps.registry.api import router as registry_router
 from apps.serving.api import router as serving_router
+from apps.serving.repositories_api import router as repositories_router
 from apps.specs.errors import InflightAPI, error_body, install
 from apps.specs.routes import router as specs_router
 from apps.telemetry.api import router as telemetry_router
@@ -44,6 +45,7 @@ for router in (
     registry_router,
     engines_router,
     serving_router,
+    repositories_router,
     fleet_router,
     telemetry_router,
     control_router,

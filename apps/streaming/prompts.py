@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django.utils.translation import gettext as _
+
+from apps.core.exceptions import NotPossibleNow
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment
 from apps.streaming.domain.chat_template import ChatTemplate, Message, RenderedPrompt, SpecialTokens
@@ -40,6 +43,18 @@ def render(checkpoint: Checkpoint, messages: Messages, **variables: Any) -> Rend
 
 
 def serving_checkpoint(deployment: Deployment) -> Checkpoint:
-    """The checkpoint whose engine serves, or will serve: of the active revision, else of the build profile."""
+    """The checkpoint whose engine serves, or will serve: of the active revision, else of the build profile.
+
+    Raises NotPossibleNow for a model repository, which has none and so no chat template.
+    """
     revision = deployment.active_revision
-    return revision.engine.checkpoint if revision is not None else deployment.build_profile.checkpoint
+    engine = revision.engine if revision is not None else None
+    checkpoint = engine.checkpoint if engine is not None else deployment.checkpoint
+    if checkpoint is None:
+        raise NotPossibleNow(
+            "no_chat_template",
+            _("%(name)s serves a model repository, whose chat template nobody knows.")
+            % {"name": deployment.name},
+            remedy=_("Send completions with a prompt of your own through the gateway."),
+        )
+    return checkpoint

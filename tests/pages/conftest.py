@@ -40,6 +40,7 @@ def world(db: None, tmp_path: Path) -> World:
     deployment = objects.deployment("demo", build_profile=profile)
     revision = objects.revision(deployment)
     node = objects.node()
+    objects.model_repository()
     alert_rows.one_of_each()
     gateway_rows.everything()
     load_rows.everything(tmp_path, deployment)

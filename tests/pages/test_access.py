@@ -32,6 +32,7 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "engines:builds": ((), EVERYBODY),
     "engines:new": ((), OPERATORS),
     "engines:preview": ((), OPERATORS),
+    "engines:paste": ((), OPERATORS),
     "engines:build": ((7,), EVERYBODY),
     "engines:log": ((7,), EVERYBODY),
     "serving:deployments": ((), EVERYBODY),
@@ -45,6 +46,10 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "serving:access": (DEMO, EVERYBODY),
     "serving:edit": (DEMO, OPERATORS),
     "serving:log": (ABC, EVERYBODY),
+    "repositories:repositories": ((), EVERYBODY),
+    "repositories:repository": (("own",), EVERYBODY),
+    "repositories:new": ((), OPERATORS),
+    "repositories:line": ((), OPERATORS),
     "metrics:metrics": ((), EVERYBODY),
     "metrics:data": ((), EVERYBODY),
     "alerts:alerts": ((), EVERYBODY),
@@ -101,6 +106,8 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "serving:roll_back": ("demo", 1),
     "serving:restart": ABC,
     "serving:apply_advice": ("demo", "batch_size_always_full"),
+    "repositories:check": ("own",),
+    "repositories:delete": ("own",),
     "alerts:acknowledge": (1,),
     "alerts:unacknowledge": (1,),
     "alerts:end_silence": (1,),
@@ -167,6 +174,7 @@ def _page_names() -> set[str]:
             "gateway",
             "chat",
             "loadtests",
+            "repositories",
         }
     }
 

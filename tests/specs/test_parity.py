@@ -48,6 +48,14 @@ DOORS: dict[str, Doors] = {
     "engines.delete_build_profile": Doors(
         "admin:engines_buildprofile_delete", "delete_build_profile", "build_profile delete"
     ),
+    "engines.save_quantization_profile": Doors(
+        "admin:engines_quantizationprofile_add", "create_quantization_profile", BY_YAML
+    ),
+    "engines.delete_quantization_profile": Doors(
+        "admin:engines_quantizationprofile_delete",
+        "delete_quantization_profile",
+        "quantization_profile delete",
+    ),
     "engines.start_build": Doors("engines:new", "start_build", "build start"),
     "engines.cancel_build": Doors("engines:cancel", "cancel_build", "build cancel"),
     "engines.retry_build": Doors("engines:retry", "retry_build", "build retry"),
@@ -67,6 +75,19 @@ DOORS: dict[str, Doors] = {
     "serving.resume_rollout": Doors("serving:resume_rollout", "resume_rollout", "deployment resume"),
     "serving.promote_rollout": Doors("serving:promote_rollout", "promote_rollout", "deployment promote"),
     "serving.restart_instance": Doors("serving:restart", "restart_instance", "instance restart"),
+    "serving.import_repository": Doors(
+        "repositories:new", "import_model_repository", "model_repository import"
+    ),
+    "serving.check_again": Doors("repositories:check", "check_model_repository", "model_repository check"),
+    "serving.adopt_repository": Doors(
+        "repositories:repository", "adopt_model_repository", "model_repository adopt"
+    ),
+    "serving.delete_repository": Doors(
+        "repositories:delete", "delete_model_repository", "model_repository delete"
+    ),
+    "serving.profile_of_line": Doors(
+        "repositories:line", "create_profile_of_line", "model_repository from_line"
+    ),
     "fleet.set_price": Doors("fleet:price", "set_slot_price", "node price"),
     "fleet.probe_toolchains": Doors("fleet:probe", "probe_node", "node probe"),
     "fleet.set_cordoned": Doors("fleet:cordon", "cordon_node", "node cordon"),
@@ -247,6 +268,7 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
     # Doors of the same action: a profile is saved by creating and by changing it, a node cordoned and uncordoned.
     twins = {
         "change_build_profile",
+        "change_quantization_profile",
         "change_batching_profile",
         "change_deployment",
         "change_gateway_route",
@@ -257,7 +279,7 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
         "change_load_test",
     }
     # Questions whose input is too large for an address.
-    asking = {"plan_memory"}
+    asking = {"plan_memory", "translate_command"}
     assert changing - twins - asking == {
         doors.api for doors in DOORS.values() if not doors.api.startswith("(")
     } - {"export_specs"}
@@ -280,4 +302,5 @@ def test_every_command_on_objects_is_in_the_table() -> None:
                 "load_run compare",
                 "load_run capacity",
                 "study show",
+                "model_repository plan",
             }

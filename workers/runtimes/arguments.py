@@ -44,7 +44,12 @@ class Installation:
 
 
 def compose_argv(
-    installation: Installation, uid: str, repository: Path, ports: Ports, secret: str
+    installation: Installation,
+    uid: str,
+    repository: Path,
+    ports: Ports,
+    secret: str,
+    auto_complete: bool = False,
 ) -> tuple[str, ...]:
     """The command line of one server: loopback only, empty EXPLICIT start, restricted APIs, own shared memory."""
     restriction = f"{','.join(RESTRICTED)}:{HEADER}={secret}"
@@ -73,6 +78,8 @@ def compose_argv(
         "--log-format": "ISO8601",
         "--log-verbose": "0",
     }
+    if auto_complete:
+        del flags["--disable-auto-complete-config"]
     if installation.backends:
         flags["--backend-directory"] = installation.backends
     flags["--backend-config"] = f"python,shm-region-prefix-name={shared_memory_prefix(uid)}"

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from apps.serving.domain.repository import RepositoryFile
+
 ModelState = Literal["absent", "loading", "ready", "unloading", "unavailable", "unknown"]
 
 
@@ -41,14 +43,16 @@ class ServerSpec:
     """One server to run: the instance's id and folder, the name of its model, the files of its repository.
 
     `gpu` is null for a CPU slot, else what CUDA_VISIBLE_DEVICES takes (a UUID or an index).
-    `repository` is {path inside the repository: content}.
+    `repository` are the files of its repository. `auto_complete`: Triton may fill in what configurations leave out,
+    as it does for people's own models.
     """
 
     uid: str
     folder: Path
     model: str
     gpu: str | None
-    repository: tuple[tuple[str, bytes], ...] = field(repr=False, default=())
+    repository: tuple[RepositoryFile, ...] = field(repr=False, default=())
+    auto_complete: bool = False
 
     @property
     def log(self) -> Path:

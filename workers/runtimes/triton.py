@@ -127,9 +127,8 @@ class TritonRuntime(ServerRuntime):
         """Write repository and secret and compose the command. Raises ServerFailure."""
         installation = configured()
         spec.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files = tuple(repository.RepositoryFile(path, content) for path, content in spec.repository)
         try:
-            repository.write(spec.folder / "repository", files)
+            repository.write(spec.folder / "repository", spec.repository)
         except OSError as error:
             raise ServerFailure(
                 Failure(
@@ -142,7 +141,9 @@ class TritonRuntime(ServerRuntime):
             raise ServerFailure(Failure("config_refused", error.sentence, error.remedy)) from error
         secret = ensure_secret(spec.folder)
         chosen = ports.allocate()
-        argv = arguments.compose_argv(installation, spec.uid, spec.folder / "repository", chosen, secret)
+        argv = arguments.compose_argv(
+            installation, spec.uid, spec.folder / "repository", chosen, secret, spec.auto_complete
+        )
         home = Path(settings.INFLIGHT_HOME)
         return Launch(
             argv=argv,
@@ -193,13 +194,16 @@ class TritonRuntime(ServerRuntime):
         return "absent", ""
 
     def load(self, spec: ServerSpec, ports: Ports, seconds: float) -> Failure | None:
-        """Load the model and wait for the answer."""
-        try:
-            reply = self._control(spec, ports, f"models/{spec.model}/load", seconds)
-        except NoAnswer as error:
-            # A timeout does not end the load, and a server that died is noticed by its process.
-            return None if error.timed_out else Failure("load_unanswered", str(error))
-        return None if reply.status == 200 else load_failure(spec, reply)
+        """Load the model, after those that it calls, and wait for the answer."""
+        for model in (*_others(spec), spec.model):
+            try:
+                reply = self._control(spec, ports, f"models/{model}/load", seconds)
+            except NoAnswer as error:
+                # A timeout does not end the load, and a server that died is noticed by its process.
+                return None if error.timed_out else Failure("load_unanswered", str(error))
+            if reply.status != 200:
+                return load_failure(spec, reply)
+        return None
 
     def unload(self, spec: ServerSpec, ports: Ports, seconds: float) -> Failure | None:
         """Ask for the model to be unloaded."""
@@ -214,11 +218,16 @@ class TritonRuntime(ServerRuntime):
         return call("POST", ports.http, f"/v2/repository/{path}", seconds, {}, headers)
 
     def probe(self, spec: ServerSpec, ports: Ports, seconds: float) -> Failure | None:
-        """Generate one token through the path that requests take."""
+        """Generate one token through the path that requests take; a model that takes no text need only be ready."""
         headers = {"Content-Type": "application/json"}
         try:
+            about = call("GET", ports.http, f"/v2/models/{spec.model}", seconds).json() or {}
+            names = {tensor.get("name") for tensor in about.get("inputs", ())}
+            if "text_input" not in names:
+                return None
+            body = {name: value for name, value in probe_request().items() if name in names}
             path = f"/v2/models/{spec.model}/generate_stream"
-            reply = call("POST", ports.http, path, seconds, probe_request(), headers)
+            reply = call("POST", ports.http, path, seconds, body, headers)
         except NoAnswer as error:
             return Failure(
                 "probe_unanswered",
@@ -269,6 +278,13 @@ class TritonRuntime(ServerRuntime):
         memory_files.remove_unmapped(arguments.shared_memory_prefix(spec.uid))
         repository.remove(spec.folder / "repository")
         (spec.folder / "secret").unlink(missing_ok=True)
+
+
+def _others(spec: ServerSpec) -> list[str]:
+    """The other models of the server's repository: an explicit start loads none of them by itself."""
+    folder = spec.folder / "repository"
+    found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    return [name for name in found if name != spec.model]
 
 
 def probe_request() -> dict[str, Any]:

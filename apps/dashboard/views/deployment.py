@@ -19,8 +19,8 @@ from apps.dashboard import gateway_calls, logs
 from apps.dashboard.charts import deployment as deployment_charts
 from apps.dashboard.charts import ranges
 from apps.dashboard.pages import page
-from apps.engines import selectors as engine_selectors
 from apps.serving import preview, reach, revisions, selectors
+from apps.serving.adoption import kept_plan
 from apps.serving.models import Deployment, Instance, Revision
 from apps.serving.serialize import instance_dict
 
@@ -73,10 +73,9 @@ def tab_context(row: Deployment, tab: str) -> dict[str, Any]:
 
 def _changed(row: Deployment, target: Revision | None) -> bool:
     """Whether deploying now would make another revision."""
-    engine = engine_selectors.newest_engine(row.build_profile)
-    if target is None or engine is None:
+    wanted = revisions.present(row)
+    if target is None or wanted is None:
         return False
-    wanted = revisions.snapshot(row, engine)
     return any(getattr(target, key) != value for key, value in wanted.items())
 
 
@@ -157,7 +156,8 @@ def configuration(request: HttpRequest, name: str) -> HttpResponse:
         "revisions": history,
         "chosen": chosen,
         "difference": _difference(chosen, files) if chosen else [],
-        "findings": preview.batching_findings(row.batching, row.build_profile.checkpoint),
+        "findings": preview.batching_findings(row.batching, row.checkpoint) if row.checkpoint else [],
+        "plan": kept_plan(row),
     }
     return render(request, "pages/deployment_configuration.html", context)
 

@@ -93,14 +93,14 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
     if request.method != "POST":
         initial = {
             "name": row.name,
-            "build_profile": row.build_profile.name,
+            "build_profile": row.build_profile.name if row.build_profile else "",
             "batching": row.batching.name,
             "replicas": row.replicas,
             "device": row.placement.get("device", "any"),
             "deploy": row.desired == Deployment.Desired.RUNNING,
         }
-        return _form(request, DeploymentForm(initial=initial), row=row)
-    form = DeploymentForm(_with_name(request.POST, row.name))
+        return _form(request, _for(row, DeploymentForm(initial=initial)), row=row)
+    form = _for(row, DeploymentForm(_with_name(request.POST, row.name)))
     if form.is_valid():
         values = form.values()
         # A share that was set elsewhere stays as it is.
@@ -112,6 +112,12 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
         else:
             return _deploy_if_asked(request, selectors.deployment(name), form)
     return _form(request, form, status=422, row=row)
+
+
+def _for(row: Deployment, form: DeploymentForm) -> DeploymentForm:
+    """A deployment of a repository has no build profile to choose."""
+    form.fields["build_profile"].required = row.repository is None
+    return form
 
 
 def _with_name(data: QueryDict, name: str) -> QueryDict:

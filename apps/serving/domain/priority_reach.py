@@ -55,7 +55,7 @@ def of_config(config: ModelConfig) -> Reach:
     if config.backend in ("tensorrtllm", "vllm"):
         return Reach(
             "gateway",
-            f"The {config.backend} backend takes requests out of Triton's queue at once and does not read their class.",
+            f"The {config.backend} backend takes requests out of Triton's queue at once, and reads no class.",
             "Send requests through the gateway; its queue orders them by class.",
         )
     if (
@@ -66,5 +66,5 @@ def of_config(config: ModelConfig) -> Reach:
     return Reach(
         "gateway",
         "The model's queue in Triton has no priority levels, so a request's class does nothing there.",
-        "Send requests through the gateway, or set dynamic_batching { priority_levels: 3 default_priority_level: 2 }.",
+        "Send requests through the gateway, or give dynamic_batching priority_levels and a default_priority_level.",
     )

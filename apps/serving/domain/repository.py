@@ -86,10 +86,11 @@ class LlamaCppModel:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFile:
-    """One file, by its path inside the repository."""
+    """One file by its path inside the repository; with `link` a link to that file. An ending / means a folder."""
 
     path: str
     content: bytes
+    link: str = ""
 
 
 def model_config(model: LlamaCppModel) -> pbtxt.ModelConfig:
@@ -211,7 +212,13 @@ def write(root: Path, wanted: tuple[RepositoryFile, ...]) -> None:
         path = temporary / file.path
         if not path.resolve().is_relative_to(temporary.resolve()):
             raise InvalidInput("path_escapes", f"{file.path} leaves the repository.", field="path")
+        if file.path.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+            continue
         path.parent.mkdir(parents=True, exist_ok=True)
+        if file.link:
+            path.symlink_to(file.link)
+            continue
         with path.open("wb") as handle:
             handle.write(file.content)
             handle.flush()
