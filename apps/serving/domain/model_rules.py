@@ -190,6 +190,7 @@ def _warmup(config: ModelConfig) -> Iterator[Finding]:
             yield Finding("warmup_skipped", "warning", message, where, "Set batch_size: 1.")
             continue
         if config.max_batch_size and sample.batch_size > config.max_batch_size:
+            # 24.10 may even die of it, and every model of the server with it.
             message = f"The warm-up of {sample.batch_size} requests is over max_batch_size."
             yield Finding("warmup_size", "error", message, where, f"At most {config.max_batch_size}.")
         for name in sorted((needed - sample.inputs.keys()) if types else ()):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from apps.serving.domain import blocks, pbtxt, server_release
+from apps.serving.domain.block_messages import compose
 from apps.serving.domain.repository_check.one_config import read_config
+from apps.serving.domain.trtllm import spec
+from apps.serving.domain.trtllm.render import configuration
 from benchmarks.serving import RunningServer, ServerProblem, find_installation, serve_folder
 from tests.support.triton import TritonInstallation
 
@@ -148,17 +153,122 @@ REFUSED: dict[str, str] = {
 }
 
 
-ABSENT = "tensorrt_llm"
-FILES = (
-    ACCEPTED
-    | REFUSED
-    | {
-        ABSENT: 'backend: "tensorrtllm" max_batch_size: 8 model_transaction_policy { decoupled: true }\n'
-        + ONE
-        + CPU
-        + QUEUE % "preferred_batch_size: [ 8 ] default_queue_policy { max_queue_size: 64 }"
-    }
-)
+# Configurations whose backend this server does not have: what it says tells whether it took everything else.
+ABSENT = 'backend: "tensorrtllm"\n' + ONE + CPU + "max_batch_size: 4\n"
+START = 'control_input { name: "S" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } } '
+SEQUENCES = ABSENT + "sequence_batching { " + START + "%s }\n"
+GROUP = 'backend: "tensorrtllm"\n' + ONE + "instance_group { kind: KIND_CPU count: 1 %s }\n"
+WARMUP = ABSENT + 'model_warmup { name: "w" batch_size: %s inputs { key: "a" value { %s } } }\n'
+ZEROS = "data_type: TYPE_INT32 dims: 1 zero_data: true"
+PARSED: dict[str, str] = {
+    "tensorrt_llm": ABSENT
+    + QUEUE % "preferred_batch_size: [ 4 ] default_queue_policy { max_queue_size: 64 }",
+    "limiter": GROUP % 'rate_limiter { resources { name: "R" count: 2 } priority: 2 }',
+    "limiter_global": GROUP % 'rate_limiter { resources { name: "G" global: true count: 2 } }',
+    "host_policy": GROUP % 'host_policy: "nowhere"',
+    "passive": GROUP % "passive: true",
+    "direct": SEQUENCES % "direct { max_queue_delay_microseconds: 5 minimum_slot_utilization: 0.5 }",
+    "oldest": SEQUENCES % "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] }",
+    "iterative": SEQUENCES % "iterative_sequence: true max_sequence_idle_microseconds: 5",
+    "correlation": SEQUENCES
+    % 'control_input { name: "C" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }',
+    "state": SEQUENCES % 'state { input_name: "i" output_name: "o" data_type: TYPE_INT32 dims: 1 }',
+    "warmup": WARMUP % ("1", ZEROS),
+    "optimization": ABSENT
+    + "optimization { priority: PRIORITY_MAX cuda { graphs: true } eager_batching: true }\n",
+    "specific_some": ABSENT + "version_policy { specific { versions: [ 1, 7 ] } }\n",
+    "tensorflow": 'platform: "tensorflow_graphdef"\n' + ONE + CPU,
+}
+REFUSED_BLOCKS: dict[str, str] = {
+    "oldest_over": SEQUENCES % "oldest { preferred_batch_size: [ 8 ] }",
+    "oldest_zero": SEQUENCES % "oldest { preferred_batch_size: [ 0 ] }",
+    "direct_over": SEQUENCES % "direct { minimum_slot_utilization: 1.5 }",
+    "control_twice": SEQUENCES
+    % 'control_input { name: "T" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }',
+    "control_name_twice": SEQUENCES
+    % 'control_input { name: "S" control { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } }',
+    "correlation_type": SEQUENCES
+    % 'control_input { name: "C" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_FP32 } }',
+    "correlation_values": SEQUENCES
+    % 'control_input { name: "C" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 '
+    "int32_false_true: [ 0, 1 ] } }",
+    "specific_none": ABSENT + "version_policy { specific { } }\n",
+    "level_delay": ABSENT
+    + QUEUE
+    % (
+        "preserve_ordering: true priority_levels: 1 default_priority_level: 1 priority_queue_policy "
+        "{ key: 1 value { timeout_action: DELAY default_timeout_microseconds: 5 } }"
+    ),
+    # Newer servers know these two.
+    "inflight_limit": ENSEMBLE.replace(
+        "ensemble_scheduling {", "ensemble_scheduling { max_inflight_requests: 4"
+    ),
+    "model_metrics": ABSENT + "model_metrics { metric_control { metric_identifier { family: "
+    '"nv_inference_first_response_histogram_ms" } histogram_options { buckets: [ 1, 2 ] } } }\n',
+}
+# Instances and warm-ups come after the backend was found, so these need one that is there. A warm-up over
+# max_batch_size is not among them: 24.10 refuses it or dies of it.
+REFUSED_LATER: dict[str, str] = {
+    "profile_digits": GROUP % 'profile: "1"',
+    "warmup_type": WARMUP % ("1", "data_type: TYPE_FP32 dims: 1 zero_data: true"),
+    "warmup_dims": WARMUP % ("1", "data_type: TYPE_INT32 dims: -1 zero_data: true"),
+}
+REFUSED_LATER = {name: text.replace("tensorrtllm", "python") for name, text in REFUSED_LATER.items()}
+
+
+def generated() -> dict[str, str]:
+    """Configurations put together at random, always the same ones: some good, some not."""
+    pick = random.Random(20)
+    found = {}
+    for index in range(24):
+        most = pick.choice([0, 2, 4])
+        levels = pick.choice([0, 0, 1, 3])
+        policy = blocks.QueuePolicy(
+            pick.choice(["REJECT", "DELAY"]), pick.choice([0, 5]), pick.random() < 0.5, 4
+        )
+        batching = blocks.DynamicBatching(
+            tuple(pick.sample([1, 2, 4, 6], pick.choice([0, 0, 1]))),
+            pick.choice([0, 100]),
+            pick.random() < 0.3,
+            levels,
+            pick.choice([0, 1, 2]) if levels else 0,
+            policy if pick.random() < 0.5 else None,
+            {pick.choice([1, 2]): policy} if pick.random() < 0.4 else {},
+        )
+        model = blocks.Model(
+            f"generated_{index}",
+            backend="tensorrtllm",
+            max_batch_size=most,
+            input=(blocks.Input("a", "TYPE_INT32", (pick.choice([1, -1, 4]),)),),
+            output=(blocks.Output("b", "TYPE_FP32", (1,)),),
+            dynamic_batching=batching if pick.random() < 0.8 else None,
+            instance_group=(blocks.InstanceGroup("KIND_CPU"),),
+            version_policy=pick.choice(
+                [None, blocks.VersionPolicy(latest=blocks.Latest(pick.choice([0, 1, 1, 1])))]
+            ),
+        )
+        found[model.name] = pbtxt.render(compose(model))
+    return found
+
+
+GENERATED = generated()
+
+
+def rendered() -> dict[str, str]:
+    """What we render for TensorRT-LLM, of two releases, by model; with suffix _w on a backend that is there."""
+    found: dict[str, str] = {}
+    common = {"recipe": "engine", "model": "/engines/x", "max_batch_size": 4, "instances": {"bls": 1}}
+    for suffix, release in (("_a", "0.19"), ("_b", "1.2"), ("_w", "1.2")):
+        wanted = spec.parse(common | {"version": release, "suffix": suffix})
+        found |= {path.split("/")[0]: text for path, text in configuration(wanted).items()}
+    for name in [name for name in found if name.endswith("_w")]:
+        found[name] = found[name].replace('backend: "tensorrtllm"', 'backend: "python"')
+    wanted = spec.parse({"recipe": "checkpoint", "model": "/checkpoints/x", "suffix": "_c"})
+    return found | {"tensorrt_llm_c": configuration(wanted)["tensorrt_llm_c/config.pbtxt"]}
+
+
+RENDERED = rendered()
+FILES = ACCEPTED | REFUSED | PARSED | REFUSED_BLOCKS | REFUSED_LATER | GENERATED | RENDERED
 
 
 def fill(root: Path) -> None:
@@ -204,9 +314,9 @@ def our_errors(names: dict[str, str]) -> dict[str, list[str]]:
 
 def test_what_our_rules_accept_the_server_loads(server: RunningServer, completes: bool) -> None:
     assert our_errors(ACCEPTED) == {}
-    # Completing starts each model's Python once more; every fourth configuration is enough to see that it changes
+    # Completing starts each model's Python once more; every seventh configuration is enough to see that it changes
     # nothing.
-    names = list(ACCEPTED)[:: 4 if completes else 1]
+    names = list(ACCEPTED)[:: 7 if completes else 1]
     assert refusals(server, names) == {}
 
 
@@ -216,6 +326,40 @@ def test_what_our_rules_refuse_the_server_refuses(server: RunningServer, complet
     assert list(refusals(server, names)) == names
 
 
-def test_a_backend_that_is_not_there_is_all_that_is_wrong(server: RunningServer) -> None:
-    assert our_errors({ABSENT: FILES[ABSENT]}) == {}
-    assert "unable to find backend library for backend 'tensorrtllm'" in refusal(server, ABSENT)
+def errors_here(names: Iterable[str]) -> set[str]:
+    """Those that our rules refuse for the release of the embedded server."""
+    parsed = {name: pbtxt.findings(pbtxt.parse(FILES[name]), name, server_release.EMBEDDED) for name in names}
+    return {name for name, found in parsed.items() if any(item.severity == "error" for item in found)}
+
+
+def test_blocks_are_parsed_to_the_point_where_the_backend_is_missing(server: RunningServer) -> None:
+    assert errors_here(PARSED) == set()
+    said = refusals(server, PARSED)
+    assert {name for name, text in said.items() if "unable to find backend library" in text} == set(PARSED)
+
+
+def test_blocks_that_our_rules_refuse_the_server_refuses(server: RunningServer, completes: bool) -> None:
+    names = [*REFUSED_BLOCKS, *(() if completes else REFUSED_LATER)]
+    assert errors_here(names) == set(names)
+    said = refusals(server, names)
+    assert set(said) == set(names)
+    assert not [name for name in REFUSED_BLOCKS if "unable to find backend library" in said[name]]
+
+
+def test_our_rules_and_the_server_agree_about_generated_configurations(server: RunningServer) -> None:
+    said = refusals(server, GENERATED)
+    taken = {name for name, text in said.items() if "unable to find backend library" in text}
+    assert set(said) - taken == errors_here(GENERATED)
+    # Both kinds are among them.
+    assert 5 <= len(taken) <= len(GENERATED) - 5
+
+
+def test_what_we_render_for_tensorrt_llm_is_parsed(server: RunningServer, completes: bool) -> None:
+    assert our_errors(RENDERED) == {}
+    engines = ["tensorrt_llm_a", "tensorrt_llm_b"]
+    for text in refusals(server, engines).values():
+        assert "unable to find backend library for backend 'tensorrtllm'" in text
+    if not completes:
+        # Loading the ensemble loads its steps: the server itself checks names, types and shapes of the wiring.
+        assert refusals(server, ["ensemble_w"]) == {}
+        assert refusals(server, ["tensorrt_llm_bls_w", "tensorrt_llm_c"]) == {}
