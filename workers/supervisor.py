@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from apps.core import clock
+from apps.engines.domain.resources import FILE
 from apps.fleet.containers import ask
 from apps.fleet.processes import MARK, ProcessIdentity, end_tree, identify
 from workers.builders.base import Milestones, Step
 from workers.pumps import LogFile, Pump, event_reader
-from workers.usage import Meter, Usage
+from workers.usage import Meter, Samples, Usage
 from workers.watch import Watch
 
 GATE = Path(__file__).with_name("gate.py")
@@ -91,7 +92,7 @@ class Supervisor:
             elif identity is not None:
                 self._open(gate, step, events)
                 gate = -1
-                self._wait(child, step, result, Meter(self.mark, identity, step.cwd))
+                self._wait(child, step, result, self._meter(step, identity))
         finally:
             if gate >= 0:
                 os.close(gate)
@@ -138,6 +139,11 @@ class Supervisor:
         command = {"argv": list(step.argv), "env": env, "cwd": str(step.cwd), "nice": NICENESS}
         with os.fdopen(gate, "wb") as pipe:
             pipe.write(json.dumps(command).encode())
+
+    def _meter(self, step: Step, identity: ProcessIdentity | None) -> Meter:
+        """Measures the step, the attempt's work folder, and keeps the course beside the log."""
+        folder = self.log.path.parent
+        return Meter(self.mark, identity, step.cwd, folder / "work", Samples(folder / FILE, step.name))
 
     def _line_taker(self, step: Step, result: StepResult) -> Callable[[bytes], None]:
         """What takes the step's lines: the log, and what reads progress out of them."""

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 import workers.node  # noqa: F401 - connects to the worker's signals
 from apps.control import canary
+from apps.engines import retention
 from apps.engines import sweep as engines_sweep
 from apps.fleet import services as fleet
 from apps.fleet import sweep as fleet_sweep
@@ -21,7 +22,7 @@ from apps.registry import sweep as registry_sweep
 from apps.registry.hub.policy import DEADLINE_SECONDS
 from apps.serving import sweep as serving_sweep
 from apps.telemetry import sweep as telemetry_sweep
-from workers import build_run, fetch_run, fetch_sweep, load_run, load_sweep
+from workers import build_run, fetch_run, fetch_sweep, load_run, load_sweep, log_rotation
 from workers.reconcile import reconcile_node
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,8 @@ def _sweeps() -> list[tuple[str, Callable[[], object]]]:
         ("load runs", load_sweep.reap),
         ("loadtests", loadtests_sweep.sweep),
         ("canaries", canary.sweep),
+        ("retention", retention.run_scheduled),
+        ("logs", log_rotation.rotate_server_logs),
     ]
 
 
