@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.loadgen                  # --seconds 15 --json FILE
 
-One process over HTTP at 500 requests/s and 8,000 tokens/s, one over gRPC at 4,000 tokens/s, then more over HTTP than one
-is given, where it adds a process. A row says when the generator itself was the bottleneck. Exit 1 unless the first two
-hold a p99 start lateness of 5 ms.
+One process over HTTP at 500 requests/s and 8,000 tokens/s, one over gRPC at 4,000 tokens/s, then more over HTTP
+than one is given, where it adds a process. A row says when the generator itself was the bottleneck. Exit 1
+unless the first two hold a p99 start lateness of 5 ms.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def main() -> int:
         good = good and (not holds or own["late_p99_ms"] <= LATE_P99_MS)
         print(
             f"| {title} | {own['processes']} | {rate:.0f} | {figures['requests_per_second']:.0f} "
-            f"| {figures['output_tokens_per_second']:.0f} | {own['late_p50_ms']:.2f} ms | {own['late_p99_ms']:.2f} ms "
+            f"| {figures['output_tokens_per_second']:.0f} "
+            f"| {own['late_p50_ms']:.2f} ms | {own['late_p99_ms']:.2f} ms "
             f"| {own['cpu']:.0%} | {'yes' if own['bound'] else 'no'} |",
             flush=True,
         )

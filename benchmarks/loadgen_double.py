@@ -115,7 +115,7 @@ def _grpc_service(gap: float) -> Any:
         token.infer_response.outputs.add(name=name, datatype=kind, shape=[1])
         token.infer_response.raw_output_contents.append(raw)
 
-    class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
         async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
             reply = service_pb2.ModelMetadataResponse(name=MODEL)
             for name, kind in INPUTS.items():

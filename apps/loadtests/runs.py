@@ -90,9 +90,10 @@ def begin(
     *,
     test: LoadTest | None = None,
     allowed: bool = False,
+    limited: bool = True,
     **columns: Any,
 ) -> LoadRun:
-    """Queue a run, after every check; `columns` are those of a study's run."""
+    """Queue a run, after every check (`limited`: also those of limits.py); `columns` are those of a study's run."""
     deployment = inputs.deployment_of(scenario)
     if deployment is not None and scenario.via != "gateway" and not serving.endpoints(deployment):
         raise NotPossibleNow(
@@ -102,7 +103,8 @@ def begin(
             field="target",
             remedy=_("Deploy it, or wait until it is ready; its page says what it is doing."),
         )
-    limits.check(actor, scenario, deployment, allowed)
+    if limited:
+        limits.check(actor, scenario, deployment, allowed)
     # A study gives its runs their seed, so that each repeat asks every arm the same.
     seed = columns.pop("seed", scenario.seed if scenario.seed is not None else secrets.randbelow(SEEDS))
     for _try in range(NUMBER_TRIES):
@@ -205,6 +207,8 @@ def of_study(study: Study, arm: int, repeat: int) -> LoadRun:
         study.requested_by or "study",
         scenario,
         allowed=study.allow_production,
+        # Servers made for a study are nobody's; beside whom they run was looked at when it began.
+        limited=not study.arms[arm]["own"],
         study=study,
         arm=arm,
         repeat=repeat,

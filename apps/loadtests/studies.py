@@ -21,7 +21,7 @@ from apps.core import audit, clock
 from apps.core.exceptions import InflightError, InfrastructureError, InvalidInput, NotPossibleNow
 from apps.core.transitions import amend, announce, transition
 from apps.fleet.selectors import free_share, slots_for_work
-from apps.loadtests import comparing, inputs, runs, states
+from apps.loadtests import comparing, inputs, limits, runs, states
 from apps.loadtests.domain.batching_study import ArmSettings, arms_of, scenario_of
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY
 from apps.loadtests.models import LoadRun, Study
@@ -69,7 +69,7 @@ def start_comparison(
                 field="deployments",
                 remedy=_("Deploy it first."),
             )
-        runs.limits.check(actor, checked, row, allow_production)
+        limits.check(actor, checked, row, allow_production)
         arms.append({"label": name, "deployment": name, "own": False, "settings": {}})
     return _create(
         actor,
@@ -100,10 +100,18 @@ def start_batching_study(
     """
     require(actor, Action.OPERATE)
     require(actor, Action.CONFIGURE)
+    if deployment.build_profile is None:
+        raise NotPossibleNow(
+            "no_engine",
+            _("%(name)s serves an imported repository, whose batching is its own.")
+            % {"name": deployment.name},
+            field="deployment",
+            remedy=_("Choose a deployment that serves an engine, or compare deployments."),
+        )
     profile = deployment.batching
     wanted = arms_of(profile.max_batch_size, full)
     checked = inputs.scenario(scenario_of(deployment.name, profile.max_batch_size))
-    runs.limits.check(actor, checked, deployment, allow_production)
+    limits.check(actor, checked, deployment, allow_production)
     share = _room_for(len(wanted))
     study = _create(
         actor,

@@ -67,6 +67,8 @@ class Step:
     outputs: tuple[Path, ...] = ()
     expected_seconds: float = 1.0
     deadline_seconds: float = 24 * 3600.0
+    # None: a build's, which gives way to what serves.
+    niceness: int | None = None
     env: dict[str, str] = field(default_factory=dict)
     end: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()

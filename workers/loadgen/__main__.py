@@ -204,7 +204,9 @@ class Coordinator:
         data = records.columns(records.read(records_of(self.plan.folder, self.plan.processes)))
         mode = self.plan.scenario.load.metrics_mode
         found = summarise_run(data, self.windows, mode, self.plan.scenario.slo.as_slo())
-        found["generator"] = judge(generators, self.plan.scenario.load.mode)
+        found["generator"] = judge(
+            generators, self.plan.scenario.load.mode, found["steps"][0]["figures"]["latency_mean_ms"]
+        )
         found["generator"]["others_cpu"] = others
         found["seed"] = self.plan.seed
         (self.plan.folder / SUMMARY).write_text(json.dumps(found, indent=1), encoding="utf-8")

@@ -15,11 +15,8 @@ from apps.serving.models import Deployment
 _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 
 
-def _number(
-    label: Any, initial: float, help_text: Any = "", least: float = 0, whole: bool = True
-) -> forms.Field:
-    kind = forms.IntegerField if whole else forms.FloatField
-    return kind(
+def _number(label: Any, initial: int, help_text: Any = "", least: int = 0) -> forms.IntegerField:
+    return forms.IntegerField(
         label=label,
         initial=initial,
         min_value=least,

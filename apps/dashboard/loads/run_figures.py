@@ -128,12 +128,10 @@ def engine(row: LoadRun, end: float, bands: Sequence[tuple[float, float]]) -> li
     found = history.series(Scope("deployment", row.deployment_id), begin, begin + end + 2, keys=keys)
 
     def points(key: str, scale: float = 1.0) -> list[tuple[float, float | None]]:
+        told: list[dict[str, Any]] = [dict(point) for point in found.points]
         return [
-            (
-                round(float(point["at"]) - begin, 1),
-                None if point.get(key) is None else float(point[key]) * scale,
-            )
-            for point in found.points
+            (round(point["at"] - begin, 1), None if point.get(key) is None else point[key] * scale)
+            for point in told
         ]
 
     titles = {

@@ -165,10 +165,10 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 def _exported(request: HttpRequest, title: str, found: dict[str, Any], arms: compared.Arms) -> HttpResponse:
     """The comparison as a file: html (stands alone), md, csv, json."""
-    kind = request.GET["format"]
+    kind, text = request.GET["format"], ""
     if kind == "html":
         context = {**compared.context(found, arms), "title": title, "styles": _styles()}
-        text, mime = render_to_string("pages/load_shared.html", context), "text/html"
+        text, mime = str(render_to_string("pages/load_shared.html", context)), "text/html"
     elif kind == "md":
         text, mime = compared.as_markdown(title, found, arms), "text/markdown"
     elif kind == "csv":

@@ -98,11 +98,9 @@ def sample(data: Columns, window: Window, mode: Mode, slo: Slo | None = None) ->
     if arrived is not None:
         moments, tokens = arrived
         inside = (moments >= window.begin) & (moments < window.end)
-        rates["tokens"] = np.bincount(
-            _block(moments[inside], window, blocks), weights=tokens[inside], minlength=blocks
-        )
+        rates["tokens"] = _sums(_block(moments[inside], window, blocks), tokens[inside], blocks)
     if slo is not None and slo.given:
-        rates["good"] = np.bincount(of_request, weights=good_requests(good, slo), minlength=blocks)
+        rates["good"] = _sums(of_request, good_requests(good, slo).astype(np.float64), blocks)
     values = {}
     for name in ("ttft", "tpot", "latency"):
         known = np.isfinite(series[name])
@@ -110,6 +108,10 @@ def sample(data: Columns, window: Window, mode: Mode, slo: Slo | None = None) ->
             order = np.argsort(series[name][known], kind="stable")
             values[name] = (series[name][known][order], of_request[known][order])
     return Sample(window.seconds, blocks, rates, values)
+
+
+def _sums(block: npt.NDArray[np.int64], weights: Floats, blocks: int) -> Floats:
+    return np.bincount(block, weights=weights, minlength=blocks).astype(np.float64)
 
 
 def _blocks(seconds: float, latency: Floats) -> int:

@@ -21,7 +21,7 @@ from apps.specs.services import Actor
 
 def _shown(row: Study) -> Outcome:
     lines = [
-        _("Study #%(study)s: %(state)s. %(sentence)s")
+        _("Study %(study)s: %(state)s. %(sentence)s")
         % {"study": row, "state": row.state, "sentence": row.sentence}
     ]
     if row.verdict:
