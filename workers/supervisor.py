@@ -136,7 +136,12 @@ class Supervisor:
 
     def _open(self, gate: int, step: Step, events: int) -> None:
         env = {**step.env, MARK: self.mark, EVENTS_FD: str(events)}
-        command = {"argv": list(step.argv), "env": env, "cwd": str(step.cwd), "nice": NICENESS if step.niceness is None else step.niceness}
+        command = {
+            "argv": list(step.argv),
+            "env": env,
+            "cwd": str(step.cwd),
+            "nice": NICENESS if step.niceness is None else step.niceness,
+        }
         with os.fdopen(gate, "wb") as pipe:
             pipe.write(json.dumps(command).encode())
 
