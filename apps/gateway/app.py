@@ -32,6 +32,7 @@ from apps.gateway.errors import ApiError
 from apps.gateway.generation import Generation
 from apps.gateway.http import Exchange
 from apps.gateway.tokenize import Tokenize
+from apps.gateway.usage import orphans
 from apps.gateway.wiring import Parts, build
 from apps.realtime.redis_clients import close_async_client
 
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 0.25
 READY_SECONDS = 5.0
+ADOPT_SECONDS = 30.0
 # An answer of /readyz serves everybody who asks within this time.
 READY_KEPT_SECONDS = 1.0
 POSTS: dict[str, tuple[type[Call], str]] = {
@@ -158,6 +160,7 @@ class Gateway:
             parts.registry.publish(),
             parts.registry.listen(),
             self._sweep(parts),
+            self._adopt(parts),
         ):
             self._background.append(parts.spawn(work))
         return parts
@@ -194,6 +197,13 @@ class Gateway:
                 pool.sweep()
             if parts.balancer.health.returned():
                 parts.admission.room_grew()
+
+    async def _adopt(self, parts: Parts) -> None:
+        """Count what processes that were killed had begun; at the start, and now and then."""
+        while True:
+            for record in await asyncio.to_thread(orphans.adopt, parts.registry.process):
+                parts.recorder.put(record)
+            await asyncio.sleep(ADOPT_SECONDS)
 
     async def _lifespan(self, receive: Any, send: Any) -> None:
         await receive()

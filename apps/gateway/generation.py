@@ -245,6 +245,7 @@ class Generation(Call):
                     out.append(writer.delta(event))
                     if running is not None:
                         running.tokens += 1 if event.tokens is None else event.tokens
+                        running.counted = event.tokens is not None
                     self._counts = event.tokens is not None
                     if keeps:
                         self.answer_text.append(event.text)

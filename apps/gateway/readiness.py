@@ -68,7 +68,8 @@ def _migrations() -> str:
 def _workers() -> str:
     """Whether each node that has servers, and this host's own, was heard of lately. None is no fault of a gateway."""
     try:
-        rows = Instance.objects.exclude(state__in=NO_PROCESS)
+        # An instance whose node was deleted has nobody to be heard of.
+        rows = Instance.objects.exclude(state__in=NO_PROCESS).filter(node__isnull=False)
         nodes = set(rows.values_list("node__node_id", flat=True).distinct())
         own = fleet.local_node()
         ages = beats.ages(sorted(nodes | ({own.node_id} if own is not None else set())))

@@ -1,9 +1,10 @@
 """Requests that run now: known to the process that serves them, told to all through Redis, cancelled from there.
 
-Each gateway process writes a snapshot under `gateway:running:<process>`, at most once a second and only when
-something changed; the key lives KEPT_SECONDS, so that a process that died is forgotten. A cancel is a message on a
-channel: the process that has the request ends it. `snapshot` and `request_cancel` are for pages and commands and
-block; `Registry` belongs to the event loop of a gateway process.
+Each gateway process writes a snapshot under `gateway:running:<process>`, at most twice a second and only when
+something changed; the key lives KEPT_SECONDS, so that a process that died is forgotten. A copy under
+`gateway:begun:<process>` outlives it: what a killed process had sent is counted out of that (usage/orphans.py). A
+cancel is a message on a channel: the process that has the request ends it. `snapshot` and `request_cancel` are for
+pages and commands and block; `Registry` belongs to the event loop of a gateway process.
 """
 
 from __future__ import annotations
@@ -26,9 +27,14 @@ from apps.realtime.redis_clients import REDIS_ERRORS, answer, async_client, sync
 log = logging.getLogger(__name__)
 
 PREFIX = "gateway:running:"
+BEGUN_PREFIX = "gateway:begun:"
 CANCEL_CHANNEL = "gateway:cancel"
 KEPT_SECONDS = 5
-PUBLISH_SECONDS = 1.0
+# Nobody comes back for what a process had begun so long ago.
+BEGUN_SECONDS = 3600
+# With the time of writing it, less than a second of what a killed process had sent is unknown.
+PUBLISH_SECONDS = 0.5
+AGAIN_SECONDS = 1.0
 # More than a page shows; the oldest are told.
 MOST_PUBLISHED = 2_000
 
@@ -37,8 +43,8 @@ MOST_PUBLISHED = 2_000
 class RunningRequest:
     """One request that is not over. `began` is an epoch second, `phase` one of waiting, started, generating.
 
-    `tokens` counts what was sent so far (messages, where the engine does not count), `process` names the gateway
-    process that serves it.
+    `tokens` counts what was sent so far: messages, where the engine does not count (then `counted` is false).
+    `process` names the gateway process that serves it.
     """
 
     request_id: str
@@ -55,6 +61,7 @@ class RunningRequest:
     ttft_seconds: float | None = None
     queue_seconds: float | None = None
     tokens: int = 0
+    counted: bool = False
 
 
 def snapshot() -> list[RunningRequest]:
@@ -65,7 +72,7 @@ def snapshot() -> list[RunningRequest]:
         texts: list[Any] = client.mget(keys) if keys else []
     except REDIS_ERRORS:
         return []
-    found = [one for text in texts if text for one in _read(text)]
+    found = [one for text in texts if text for one in read(text)]
     return sorted(found, key=lambda one: one.began)
 
 
@@ -78,7 +85,7 @@ def request_cancel(request_id: str) -> bool:
     return heard > 0
 
 
-def _read(text: str) -> Iterator[RunningRequest]:
+def read(text: str) -> Iterator[RunningRequest]:
     """Requests of one process's snapshot; what another release wrote in another form is passed over."""
     try:
         rows = orjson.loads(text)
@@ -140,13 +147,13 @@ class Registry:
         while True:
             with contextlib.suppress(*REDIS_ERRORS):
                 await self._listen_once()
-            await asyncio.sleep(PUBLISH_SECONDS)
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def withdraw(self) -> None:
         """Take this process's snapshot away, at its end."""
         with contextlib.suppress(*REDIS_ERRORS):
             async with answer():
-                await async_client().delete(PREFIX + self.process)
+                await async_client().delete(PREFIX + self.process, BEGUN_PREFIX + self.process)
 
     async def _publish_once(self) -> None:
         rows = [request for request, _ in itertools.islice(self._running.values(), MOST_PUBLISHED)]
@@ -155,11 +162,13 @@ class Registry:
         # An unchanged snapshot is written again before it would be forgotten.
         if text == self._published and (not rows or now - self._published_at < KEPT_SECONDS / 2):
             return
-        async with answer():
+        async with answer(), async_client().pipeline(transaction=False) as pipeline:
             if rows:
-                await async_client().set(PREFIX + self.process, text, ex=KEPT_SECONDS)
+                pipeline.set(PREFIX + self.process, text, ex=KEPT_SECONDS)
+                pipeline.set(BEGUN_PREFIX + self.process, text, ex=BEGUN_SECONDS)
             else:
-                await async_client().delete(PREFIX + self.process)
+                pipeline.delete(PREFIX + self.process, BEGUN_PREFIX + self.process)
+            await pipeline.execute()
         self._published, self._published_at = text, now
 
     async def _listen_once(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import queue
 import signal
 import sqlite3
 import threading
@@ -10,13 +13,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai as official
 import pytest
 from django.db import connection
 
 from apps.gateway import keys
-from apps.gateway.models import GatewayKey, UsageHour
+from apps.gateway.models import GatewayKey, RequestLog, UsageHour
 from apps.gateway.running import request_cancel, snapshot
+from apps.streaming.token_source import Endpoint
+from tests.streaming.upstreams import Upstream, delta, http_server, last
 from tests.support import gateway as support
 from tests.support.gateway import GatewayProcess
 from tests.support.redis import RedisServer
@@ -105,6 +111,74 @@ def test_requests_go_on_without_redis_and_without_database(
     redis_server.start()
     eventually(lambda: gate.get("/readyz")[1]["checks"]["redis"] == "ok", "Redis is back")
     eventually(lambda: sum(UsageHour.objects.values_list("requests", flat=True)) >= 11, "usage is whole", 15)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_kill_loses_less_than_a_second_of_usage(redis_server: RedisServer, settings: Any) -> None:
+    """Streams that run and answers that have just ended, against what the engine sent and when."""
+    sent: list[float] = []
+
+    async def pace() -> None:
+        sent.append(time.monotonic())
+        await asyncio.sleep(0.01)
+
+    script = [step for number in range(2000) for step in (pace, delta(f"{number} "))]
+    with in_a_thread(Upstream([*script, last("")])) as endpoint:
+        support.triton_deployment(endpoint.http_url, endpoint.grpc_url, "demo", slots=16)
+        raw = support.key()
+        with support.gateway(redis_server) as gate:
+            eventually(lambda: gate.get("/readyz")[1]["checks"]["table"] == "ok", "the table is read", 10)
+
+            def read() -> None:
+                with contextlib.suppress(official.APIError, httpx.HTTPError):
+                    for _chunk in client(gate, raw).chat.completions.create(
+                        model="demo", messages=MESSAGES, stream=True
+                    ):
+                        pass
+
+            readers = [threading.Thread(target=read, daemon=True) for _ in range(8)]
+            for reader in readers:
+                reader.start()
+            eventually(lambda: len(sent) > 1500, "two seconds of eight streams are out", 30)
+            killed = time.monotonic()
+            gate.kill()
+            for reader in readers:
+                reader.join(10)
+        lost_at_most = sum(1 for at in sent if killed - 1.0 <= at <= killed)
+        engine = sum(1 for at in sent if at <= killed)
+        with support.gateway(redis_server):
+            counted = eventually(
+                lambda: sum(UsageHour.objects.values_list("completion_tokens", flat=True)),
+                "it is counted",
+                10,
+            )
+        print(f"lost {engine - counted} of {engine} tokens, {lost_at_most} in the last second")
+        assert engine - lost_at_most <= counted <= len(sent)
+        assert set(RequestLog.objects.values_list("outcome", "reason")) == {("interrupted", "gateway_killed")}
+        assert UsageHour.objects.get().requests == 8
+
+
+@contextlib.contextmanager
+def in_a_thread(upstream: Upstream) -> Iterator[Endpoint]:
+    """The streaming tests' server in an event loop of its own."""
+    found: queue.Queue[Endpoint] = queue.Queue()
+    loop = asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        async with http_server(upstream) as endpoint:
+            found.put(endpoint)
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    try:
+        yield found.get(timeout=10)
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(10)
+        loop.close()
 
 
 class locked_database:
