@@ -18,6 +18,7 @@ CONFIGURED = frozenset(
     {
         "registry.checkpoint",
         "engines.buildprofile",
+        "engines.quantizationprofile",
         "serving.batchingprofile",
         "serving.deployment",
         "telemetry.alertrule",

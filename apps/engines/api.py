@@ -24,7 +24,8 @@ from apps.accounts.roles import Action, require
 from apps.engines import selectors, serialize, services
 from apps.engines.build_lists import BuildFilter, narrowed
 from apps.engines.memory_api import router as memory_router
-from apps.engines.shapes import BuildProfileFields
+from apps.engines.quantization_api import router as quantization_router
+from apps.engines.shapes import BuildProfileFields, ParallelFields, TargetFields
 from apps.realtime.log_window import read_window
 
 router = Router()
@@ -37,8 +38,14 @@ class BuildProfile(Schema):
     name: str
     builder: str
     checkpoint: str
-    quantization: str
+    quantization: str = Field(description="A weight type, or the name of a quantization profile, or none.")
     options: dict[str, Any]
+    recipe: str
+    dtype: str
+    parallel: ParallelFields
+    target: TargetFields
+    build: dict[str, Any]
+    convert: dict[str, Any]
     created_at: datetime
     updated_at: datetime
 
@@ -249,3 +256,4 @@ def delete_engine(request: HttpRequest, fingerprint: str) -> dict[str, Any]:
 
 
 router.add_router("", memory_router)
+router.add_router("", quantization_router)

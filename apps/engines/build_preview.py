@@ -11,7 +11,7 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext_lazy as _
 
 from apps.accounts.service_admin import Preview, PreviewPart
-from apps.engines import selectors, states
+from apps.engines import selectors, states, trtllm_preview
 from apps.engines.domain.build_spec import BuildSpec
 from apps.engines.domain.llamacpp_commands import Places, step_commands
 from apps.engines.models import Build, BuildProfile, Engine
@@ -22,6 +22,8 @@ def preview_of(profile: BuildProfile) -> Preview:
     """Parts of the preview; empty before a checkpoint is chosen."""
     if not profile.checkpoint_id:
         return Preview()
+    if profile.builder == BuildProfile.Builder.TRTLLM:
+        return trtllm_preview.build_preview(profile)
     checkpoint = profile.checkpoint
     options = profile.options if isinstance(profile.options, dict) else {}
     findings = selectors.findings_for(checkpoint, profile.builder, profile.quantization, options)

@@ -360,10 +360,11 @@ def build_documents(checkpoint: Checkpoint, found: Answer) -> list[dict[str, Any
     given = found.given
     name = f"{checkpoint.name[:48]}-{found.weights.replace('_', '-')}"
     narrow = given.kv if given.kv in ("fp8", "int8") else "auto"
+    quantized = form != "none" or narrow != "auto"
     spec: dict[str, Any] = {
         "builder": "trtllm",
         "checkpoint": checkpoint.name,
-        "quantization": name if narrow != "auto" else form,
+        "quantization": name if quantized else "none",
         "parallel": {"tp": given.tp, "pp": given.pp, "moeEp": given.ep},
         "build": {
             "max_batch_size": given.max_batch_size,
@@ -376,7 +377,7 @@ def build_documents(checkpoint: Checkpoint, found: Answer) -> list[dict[str, Any
         spec["dtype"] = DTYPES[found.weights]
     source: dict[str, Any] = {"source": {"path": checkpoint.path}}
     documents = [("Checkpoint", checkpoint.name, source)]
-    if narrow != "auto":
+    if quantized:
         documents.append(("QuantizationProfile", name, {"format": form, "kvCacheDtype": narrow}))
     documents.append(("BuildProfile", name, spec))
     return [

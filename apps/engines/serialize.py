@@ -6,20 +6,75 @@ from datetime import datetime
 from typing import Any
 
 from apps.engines import states
-from apps.engines.models import Build, BuildProfile, Engine
+from apps.engines.models import Build, BuildProfile, Engine, QuantizationProfile
 
 
 def build_profile_dict(profile: BuildProfile) -> dict[str, Any]:
-    """One build profile; `checkpoint` is a name."""
+    """One build profile; `checkpoint` is a name, `quantization` a weight type or a quantization profile's name."""
     return {
         "id": profile.pk,
         "name": profile.name,
-        "builder": profile.builder,
-        "checkpoint": profile.checkpoint.name,
-        "quantization": profile.quantization,
-        "options": profile.options,
+        **build_profile_values(profile),
         "created_at": _iso(profile.created_at),
         "updated_at": _iso(profile.updated_at),
+    }
+
+
+def build_profile_values(profile: BuildProfile) -> dict[str, Any]:
+    """What is configured of a build profile, as shapes.BuildProfileFields spells it."""
+    trtllm = profile.builder == BuildProfile.Builder.TRTLLM
+    quantization: str = profile.quantization
+    if trtllm:
+        quantization = profile.quantization_profile.name if profile.quantization_profile else "none"
+    flags = profile.options if trtllm else {}
+    return {
+        "builder": profile.builder,
+        "checkpoint": profile.checkpoint.name,
+        "quantization": quantization,
+        "options": {} if trtllm else profile.options,
+        "recipe": profile.recipe,
+        "dtype": profile.dtype,
+        "parallel": {"tp": profile.tp, "pp": profile.pp, "cp": profile.cp, "moe_ep": profile.moe_ep},
+        "target": {
+            "gpu": profile.gpu,
+            "gpus": profile.gpus,
+            "tensorrt_llm": profile.tensorrt_llm,
+            "toolchain": profile.toolchain,
+        },
+        "build": flags.get("build", {}),
+        "convert": flags.get("convert", {}),
+    }
+
+
+def quantization_profile_dict(profile: QuantizationProfile) -> dict[str, Any]:
+    """One quantization profile."""
+    return {
+        "id": profile.pk,
+        "name": profile.name,
+        **quantization_profile_values(profile),
+        "created_at": _iso(profile.created_at),
+        "updated_at": _iso(profile.updated_at),
+    }
+
+
+def quantization_profile_values(profile: QuantizationProfile) -> dict[str, Any]:
+    """What is configured of a quantization profile, as shapes.QuantizationProfileFields spells it."""
+    return {
+        "format": profile.format,
+        "kv_cache_dtype": profile.kv_cache_dtype,
+        "calibration": {
+            "dataset": profile.calib_dataset,
+            "size": profile.calib_size,
+            "max_seq_length": profile.calib_max_seq_length,
+            "batch_size": profile.calib_batch_size,
+        },
+        "group_size": profile.group_size,
+        "smoothquant": profile.smoothquant,
+        "per_channel": profile.per_channel,
+        "per_token": profile.per_token,
+        "quantize_lm_head": profile.quantize_lm_head,
+        "weights": profile.weights,
+        "options": profile.options,
     }
 
 

@@ -20,7 +20,12 @@ from apps.engines.attempts import (
     requeue_build,
 )
 from apps.engines.builds import cancel_build, retry_build, start_build
-from apps.engines.profiles import delete_build_profile, save_build_profile
+from apps.engines.profiles import (
+    delete_build_profile,
+    delete_quantization_profile,
+    save_build_profile,
+    save_quantization_profile,
+)
 
 __all__ = [
     "Artefact",
@@ -31,6 +36,7 @@ __all__ = [
     "claim_build",
     "delete_build_profile",
     "delete_engine",
+    "delete_quantization_profile",
     "end_cancelled",
     "fail_build",
     "finish_build",
@@ -42,5 +48,6 @@ __all__ = [
     "requeue_build",
     "retry_build",
     "save_build_profile",
+    "save_quantization_profile",
     "start_build",
 ]

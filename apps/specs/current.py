@@ -7,7 +7,8 @@ from typing import Any
 from django.db.models import Model
 from pydantic.alias_generators import to_camel
 
-from apps.engines.models import BuildProfile
+from apps.engines.models import BuildProfile, QuantizationProfile
+from apps.engines.serialize import build_profile_values, quantization_profile_values
 from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadTest
@@ -23,12 +24,14 @@ from apps.specs.documents import (
     ExternalDeploymentSpec,
     GatewayRouteSpec,
     LoadTestSpec,
+    QuantizationProfileSpec,
     as_spec_dict,
 )
 from apps.telemetry.alerts.models import AlertRule
 
 NamedRow = (
     Checkpoint
+    | QuantizationProfile
     | BuildProfile
     | BatchingProfile
     | Deployment
@@ -43,7 +46,8 @@ def rows_of(kind: str) -> dict[str, Any]:
     """Every row of a kind by its name, in the order of the names."""
     querysets: dict[str, Any] = {
         "Checkpoint": Checkpoint.objects.all(),
-        "BuildProfile": BuildProfile.objects.select_related("checkpoint"),
+        "QuantizationProfile": QuantizationProfile.objects.all(),
+        "BuildProfile": BuildProfile.objects.select_related("checkpoint", "quantization_profile"),
         "BatchingProfile": BatchingProfile.objects.all(),
         "Deployment": Deployment.objects.select_related("build_profile", "batching"),
         "ExternalDeployment": ExternalDeployment.objects.all(),
@@ -63,14 +67,9 @@ def _spec(row: Model) -> AnySpec:
     if isinstance(row, Checkpoint):
         return CheckpointSpec.model_validate({"source": row.source})
     if isinstance(row, BuildProfile):
-        return BuildProfileSpec.model_validate(
-            {
-                "builder": row.builder,
-                "checkpoint": row.checkpoint.name,
-                "quantization": row.quantization,
-                "options": row.options,
-            }
-        )
+        return BuildProfileSpec.model_validate(_camel(build_profile_values(row)))
+    if isinstance(row, QuantizationProfile):
+        return QuantizationProfileSpec.model_validate(_camel(quantization_profile_values(row)))
     if isinstance(row, ExternalDeployment | GatewayRoute):
         return _gateway_spec(row)
     if isinstance(row, LoadTest):
@@ -94,6 +93,12 @@ def _spec(row: Model) -> AnySpec:
             "desired": row.desired,
         }
     )
+
+
+def _camel(values: dict[str, Any]) -> dict[str, Any]:
+    """Field names as documents spell them; names of flags and options stay."""
+    inner = {"parallel", "target", "calibration"}
+    return {to_camel(key): _camel(value) if key in inner else value for key, value in values.items()}
 
 
 def _gateway_spec(row: ExternalDeployment | GatewayRoute) -> AnySpec:

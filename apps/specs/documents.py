@@ -21,7 +21,14 @@ from pydantic.alias_generators import to_camel
 
 from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import NAME_PATTERN
-from apps.engines.shapes import BuildProfileFields
+from apps.engines.shapes import (
+    BuildProfileFields,
+    CalibrationFields,
+    ParallelFields,
+    QuantizationProfileFields,
+    TargetFields,
+    of_builder,
+)
 from apps.gateway.shapes import ExternalFields, RouteFields, Target
 from apps.loadtests.shapes import LoadTestFields
 from apps.registry.shapes import CheckpointFields
@@ -44,10 +51,39 @@ class CheckpointSpec(CheckpointFields):
     model_config = _CAMEL
 
 
+class CalibrationSpec(CalibrationFields):
+    """`calibration` of a QuantizationProfile."""
+
+    model_config = _CAMEL
+
+
+class QuantizationProfileSpec(QuantizationProfileFields):
+    """`spec` of a QuantizationProfile."""
+
+    model_config = _CAMEL
+
+    calibration: CalibrationSpec = Field(default_factory=CalibrationSpec)
+
+
+class ParallelSpec(ParallelFields):
+    """`parallel` of a BuildProfile."""
+
+    model_config = _CAMEL
+
+
+class BuildTargetSpec(TargetFields):
+    """`target` of a BuildProfile."""
+
+    model_config = _CAMEL
+
+
 class BuildProfileSpec(BuildProfileFields):
     """`spec` of a BuildProfile."""
 
     model_config = _CAMEL
+
+    parallel: ParallelSpec = Field(default_factory=ParallelSpec)
+    target: BuildTargetSpec = Field(default_factory=BuildTargetSpec)
 
 
 class BatchingProfileSpec(BatchingProfileFields):
@@ -139,6 +175,7 @@ class LoadTestSpec(LoadTestFields):
 
 AnySpec = (
     CheckpointSpec
+    | QuantizationProfileSpec
     | BuildProfileSpec
     | BatchingProfileSpec
     | DeploymentSpec
@@ -150,6 +187,7 @@ AnySpec = (
 # In the order in which they depend on each other.
 KINDS: dict[str, type[AnySpec]] = {
     "Checkpoint": CheckpointSpec,
+    "QuantizationProfile": QuantizationProfileSpec,
     "BuildProfile": BuildProfileSpec,
     "BatchingProfile": BatchingProfileSpec,
     "Deployment": DeploymentSpec,
@@ -198,7 +236,7 @@ def as_spec_dict(spec: AnySpec) -> dict[str, Any]:
     dumped: dict[str, Any] = spec.model_dump(mode="json", by_alias=True)
     if isinstance(spec, CheckpointSpec):
         dumped["source"] = spec.source.as_dict()
-    return dumped
+    return of_builder(dumped) if isinstance(spec, BuildProfileSpec) else dumped
 
 
 def parse_documents(text: str, where: str) -> list[Document]:

@@ -10,6 +10,9 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import Finding, InflightError
 from apps.engines.domain.build_spec import check_spec
+from apps.engines.models import BuildProfile
+from apps.engines.profiles import document_findings
+from apps.engines.shapes import NONE
 from apps.gateway import upstream_urls
 from apps.registry.domain.sources import locate
 from apps.registry.selectors import allowed_roots, archive_roots, checkpoints_folder
@@ -166,7 +169,7 @@ def _depends_on_change(spec: DeploymentSpec, before: list[PlannedObject]) -> boo
         if (item.document.kind, item.document.name) == ("BuildProfile", spec.build) and isinstance(
             build, BuildProfileSpec
         ):
-            used.add(("Checkpoint", build.checkpoint))
+            used |= {("Checkpoint", build.checkpoint), ("QuantizationProfile", build.quantization)}
     return any(
         item.action == "update" and (item.document.kind, item.document.name) in used for item in before
     )
@@ -184,12 +187,34 @@ def _findings(
             if name not in known[kind]:
                 yield problems.missing_reference(document, path, kind, name, known[kind])
         yield from _not_possible(document, existing[document.kind].get(document.name), look_at_files)
+        if (
+            isinstance(document.spec, BuildProfileSpec)
+            and document.spec.builder == BuildProfile.Builder.TRTLLM
+        ):
+            yield from _not_buildable(document, document.spec, documents, existing)
+
+
+def _not_buildable(
+    document: Document,
+    spec: BuildProfileSpec,
+    documents: list[Document],
+    existing: dict[str, dict[str, Any]],
+) -> Iterator[Finding]:
+    """What the rules of TensorRT-LLM refuse, with what the same documents say about its quantization."""
+    quantization: Any = existing["QuantizationProfile"].get(spec.quantization)
+    for other in documents:
+        if (other.kind, other.name) == ("QuantizationProfile", spec.quantization):
+            quantization = other.spec
+    for found in document_findings(spec, existing["Checkpoint"].get(spec.checkpoint), quantization):
+        yield _at(document, replace(found, where=f"spec.{found.where}"))
 
 
 def _references(document: Document) -> Iterator[tuple[str, str, str]]:
     spec = document.spec
     if isinstance(spec, BuildProfileSpec):
         yield "spec.checkpoint", "Checkpoint", spec.checkpoint
+        if spec.builder == BuildProfile.Builder.TRTLLM and spec.quantization != NONE:
+            yield "spec.quantization", "QuantizationProfile", spec.quantization
     if isinstance(spec, DeploymentSpec):
         yield "spec.build", "BuildProfile", spec.build
         yield "spec.batching", "BatchingProfile", spec.batching
@@ -219,7 +244,7 @@ def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator
     except InflightError as error:
         path = error.field if error.field.startswith("metadata") else f"spec.{error.field}"
         yield _at(document, Finding(error.code, "error", error.sentence, path, error.remedy))
-    if isinstance(spec, BuildProfileSpec):
+    if isinstance(spec, BuildProfileSpec) and spec.builder == BuildProfile.Builder.LLAMACPP:
         for found in check_spec(str(spec.builder), str(spec.quantization), spec.options):
             yield _at(document, replace(found, where=f"spec.{found.where}"))
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from apps.accounts.roles import Action, may, require
 from apps.core.exceptions import InflightError, InvalidInput
 from apps.engines import services as engines
-from apps.engines.models import BuildProfile
+from apps.engines.models import BuildProfile, QuantizationProfile
 from apps.gateway import services as gateway
 from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.loadtests import services as loadtests
@@ -36,6 +36,7 @@ from apps.specs.documents import (
     ExternalDeploymentSpec,
     GatewayRouteSpec,
     LoadTestSpec,
+    QuantizationProfileSpec,
     parse_documents,
 )
 from apps.specs.planning import Plan, PlannedObject, make_plan
@@ -149,6 +150,12 @@ def _save_checkpoint(actor: Actor, document: Document, row: Checkpoint | None) -
         registry.change_source(actor, row, source)
 
 
+def _save_quantization_profile(actor: Actor, document: Document, row: QuantizationProfile | None) -> None:
+    assert isinstance(document.spec, QuantizationProfileSpec)  # noqa: S101
+    data = document.spec.model_dump(mode="json")
+    engines.save_quantization_profile(actor, _with_name(data, document, row), row)
+
+
 def _save_build_profile(actor: Actor, document: Document, row: BuildProfile | None) -> None:
     assert isinstance(document.spec, BuildProfileSpec)  # noqa: S101
     data = document.spec.model_dump(mode="json")
@@ -199,6 +206,7 @@ def _save_load_test(actor: Actor, document: Document, row: LoadTest | None) -> N
 
 _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "Checkpoint": _save_checkpoint,
+    "QuantizationProfile": _save_quantization_profile,
     "BuildProfile": _save_build_profile,
     "BatchingProfile": _save_batching_profile,
     "Deployment": _save_deployment,

@@ -85,6 +85,7 @@ UNFOLD: dict[str, Any] = {
                     _item(_("Checkpoints"), "database", "admin:registry_checkpoint_changelist"),
                     _item(_("Hub access"), "cloud_download", "registry:access", _PEOPLE),
                     _item(_("Build profiles"), "tune", "admin:engines_buildprofile_changelist"),
+                    _item(_("Quantization"), "compress", "admin:engines_quantizationprofile_changelist"),
                     _item(_("Batching profiles"), "stacks", "admin:serving_batchingprofile_changelist"),
                     _item(_("Deployments"), "rocket_launch", "admin:serving_deployment_changelist"),
                 ],

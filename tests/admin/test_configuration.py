@@ -82,11 +82,10 @@ def test_build_profiles(operator: Client) -> None:
         "checkpoint": objects.checkpoint().pk,
         "builder": "llamacpp",
         "quantization": "Q8_0",
-        "options": "{}",
     }
     saved(post(operator, "engines_buildprofile", data))
-    refused = errors_of(post(operator, "engines_buildprofile", {**data, "name": "q4", "options": '{"x": 1}'}))
-    assert refused == {"options": ["The llama.cpp builder has no option 'x'. Remove it."]}
+    refused = errors_of(post(operator, "engines_buildprofile", {**data, "name": "q4", "builder": "trtllm"}))
+    assert refused["checkpoint"][0].startswith("tiny is a GGUF file, which TensorRT-LLM does not read.")
     assert errors_of(post(operator, "engines_buildprofile", {**data, "name": "warmup"}))["name"]
     assert BuildProfile.objects.count() == 1
 
@@ -264,7 +263,7 @@ def test_preview_of_a_batching_profile(operator: Client) -> None:
 
 def test_preview_of_a_build_profile(operator: Client) -> None:
     checkpoint = objects.checkpoint()
-    data = {"name": "q8", "builder": "llamacpp", "quantization": "Q8_0", "options": "{}"}
+    data = {"name": "q8", "builder": "llamacpp", "quantization": "Q8_0"}
     assert "Fill in the fields" in preview(operator, "engines_buildprofile", data)
     data["checkpoint"] = str(checkpoint.pk)
     shown = preview(operator, "engines_buildprofile", data)
@@ -272,7 +271,6 @@ def test_preview_of_a_build_profile(operator: Client) -> None:
     assert "estimated size of the engine" in shown
     assert "# Convert to Q8_0" in shown
     assert "-m workers.builders.llamacpp_steps.convert --source" in shown
-    assert "has no option" in preview(operator, "engines_buildprofile", {**data, "options": '{"x": 1}'})
     objects.build(objects.build_profile("q8", quantization="Q8_0"), "queued", number=7)
     assert "join build #7" in preview(operator, "engines_buildprofile", {**data, "name": "again"})
 

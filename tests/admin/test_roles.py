@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.engines import states as engine_states
+from apps.engines.models import QuantizationProfile
 from apps.telemetry.alerts.services import install_shipped_rules
 from apps.telemetry.models import AlertRule
 from tests import objects
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 CONFIGURED = (
     "registry_checkpoint",
     "engines_buildprofile",
+    "engines_quantizationprofile",
     "serving_batchingprofile",
     "serving_deployment",
     "telemetry_alertrule",
@@ -59,6 +61,7 @@ def rows() -> dict[str, int]:
     made = {
         "registry_checkpoint": revision.engine.checkpoint,
         "engines_buildprofile": deployment.build_profile,
+        "engines_quantizationprofile": QuantizationProfile.objects.create(name="fp8"),
         "serving_batchingprofile": deployment.batching,
         "serving_deployment": deployment,
         "telemetry_alertrule": shipped_rule(),
