@@ -167,6 +167,8 @@ class Attempt:
                 log.exception("The key of run #%d was not revoked.", self.row.number)
 
     def _judge(self, result: StepResult, watch: Watch) -> None:
+        # First: a worker that stops ends the generator's processes, which then say that they died.
+        refuse_order(result, watch)
         if result.failure is not None:
             if self.stop_seen is not None:
                 raise Ended(None, "cancelled")
@@ -174,7 +176,6 @@ class Attempt:
             raise Ended(
                 Failure(str(told.get("reason")), str(told.get("sentence")), str(told.get("remedy") or ""))
             )
-        refuse_order(result, watch)
         if result.ending == "deadline":
             raise Ended(_deadline())
         if result.exit_code != 0:

@@ -16,9 +16,17 @@ BUSY_STATUSES = frozenset({429, 503})
 
 
 @dataclass(slots=True)
+class Meter:
+    """What arrived since the last look: tokens (messages, where nobody counts them)."""
+
+    tokens: int = 0
+
+
+@dataclass(slots=True)
 class Answer:
     """An answer as it comes. Times are seconds of time.perf_counter; `counts` None: nobody counted."""
 
+    meter: Meter = field(default_factory=Meter)
     sent: float = 0.0
     arrivals: list[float] = field(default_factory=list)
     counts: list[int] | None = field(default_factory=list)
@@ -34,6 +42,7 @@ class Answer:
         if tokens == 0:
             return
         self.arrivals.append(at)
+        self.meter.tokens += 1 if tokens is None else tokens
         if tokens is None:
             self.counts = None
         elif self.counts is not None:

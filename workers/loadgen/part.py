@@ -25,7 +25,7 @@ from apps.loadtests.domain import arrivals, datasets, records
 from apps.loadtests.domain.records import OK, UNFINISHED, Record
 from apps.loadtests.domain.workload import Workload
 from workers.builders.llamacpp_steps.events import StepFailed
-from workers.loadgen.answers import Answer
+from workers.loadgen.answers import Answer, Meter
 from workers.loadgen.asker import Asker, open_asker
 from workers.loadgen.plan import KEY, RECORDS, Plan, read
 from workers.loadgen.watchers import Lag, Late
@@ -55,6 +55,7 @@ class Part:
         self._sent = 0
         self._running: set[asyncio.Task[None]] = set()
         self._source: asyncio.Task[None] | None = None
+        self.meter = Meter()
         self._clear()
         self.late, self.lag = Late(), Lag()
 
@@ -159,7 +160,7 @@ class Part:
     async def _one(
         self, index: int, turn: int, text: str, history: list[tuple[str, str]], tokens: int, due: float
     ) -> Answer:
-        answer = Answer()
+        answer = Answer(self.meter)
         step = self._step
         self.started += 1
         assert self._asker is not None  # noqa: S101 - opened before anything begins
@@ -207,7 +208,7 @@ class Part:
 
     def _clear(self) -> None:
         self.started = self.completed = self.errors = self.messages = 0
-        self.tokens = 0.0
+        self.meter.tokens = 0
         self.latency = 0.0
         self.ttft: list[float] = []
 
@@ -217,7 +218,6 @@ class Part:
             self.errors += record.result != UNFINISHED
             return
         self.completed += 1
-        self.tokens += record.tokens or 0
         if record.arrivals:
             self.latency += record.arrivals[-1] - record.due
             if len(self.ttft) < 200:
@@ -233,7 +233,7 @@ class Part:
                     "started": self.started,
                     "completed": self.completed,
                     "errors": self.errors,
-                    "tokens": self.tokens,
+                    "tokens": self.meter.tokens,
                     "messages": self.messages,
                     "latency": self.latency,
                     "ttft": self.ttft,

@@ -19,7 +19,7 @@ from apps.loadtests.domain.compare import METRICS, percent
 COLORS = tuple(f"--chart-{number}" for number in (1, 2, 3, 4, 6, 5, 7, 8))
 TICKS = 4
 # The widest change that an interval plot draws to scale.
-MOST_CHANGE = 2.0
+MOST_CHANGE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def intervals(arms: Sequence[Mapping[str, Any]], primary: str) -> list[dict[str,
     reach = max(
         (abs(bound - 1) for _l, _n, item in shown for bound in (item["low"], item["high"])), default=0.1
     )
-    reach = min(MOST_CHANGE, max(0.05, reach)) * 1.05
+    reach = min(MOST_CHANGE, max(0.05, reach))
 
     def place(ratio: float) -> float:
         return round(min(100.0, max(0.0, 50 + (ratio - 1) / reach * 50)), 2)
@@ -203,4 +203,4 @@ def scale(arms: Sequence[Mapping[str, Any]]) -> int:
     found = [
         abs(item[key] - 1) for arm in arms for item in arm["differences"].values() for key in ("low", "high")
     ]
-    return round(min(MOST_CHANGE, max(0.05, max(found, default=0.1))) * 105)
+    return round(min(MOST_CHANGE, max(0.05, max(found, default=0.1))) * 100)

@@ -132,6 +132,7 @@ def engine(row: LoadRun, end: float, bands: Sequence[tuple[float, float]]) -> li
         return [
             (round(point["at"] - begin, 1), None if point.get(key) is None else point[key] * scale)
             for point in told
+            if 0 <= point["at"] - begin <= end
         ]
 
     titles = {

@@ -53,7 +53,9 @@ class Metric:
     @property
     def phrase(self) -> str:
         """How a sentence names it."""
-        return self.unit if self.percent == 0 else self.title
+        if self.percent == 0:
+            return self.unit
+        return self.title if self.title.startswith(("TTFT", "TPOT")) else self.title.lower()
 
 
 METRICS: dict[str, Metric] = {
