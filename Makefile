@@ -1,5 +1,5 @@
 # Inflight on one machine. All of it is in deploy/local; `make help` says what there is.
-.PHONY: help up status down test test-full lint lock
+.PHONY: help up status down test test-full rolling chaos lint lock
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -19,6 +19,12 @@ test: ## Set up and run all the checks and tests (15 minutes on two cores)
 
 test-full: ## The same and the long ones
 	@sh deploy/local/launch.sh test-full
+
+rolling: ## 100 rolling updates under 8 running streams (UPDATES=5, STREAMS=8)
+	@sh deploy/local/launch.sh rolling
+
+chaos: ## Break one part after the other under 16 running streams, and print the table (STREAMS=16, ONLY=redis)
+	@sh deploy/local/launch.sh chaos
 
 lint: ## Formatting, lint, types, layers and migrations
 	@sh deploy/local/launch.sh lint

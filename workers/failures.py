@@ -73,10 +73,20 @@ def log_tail(log: Path, start: int = 0) -> str:
         return ""
 
 
-def mark_load(folder: Path, log: Path) -> None:
-    """Remember where the log stood when the load was asked for; survives a restart of the worker."""
+def mark_load(folder: Path, log: Path, gpu_bytes: int | None = None) -> None:
+    """Remember where log and GPU memory stood when the load was asked for; survives a restart of the worker."""
     size = log.stat().st_size if log.exists() else 0
-    (folder / LOAD_MARK).write_text(json.dumps({"log_offset": size}), encoding="ascii")
+    mark = {"log_offset": size, "gpu_bytes": gpu_bytes}
+    (folder / LOAD_MARK).write_text(json.dumps(mark), encoding="ascii")
+
+
+def gpu_bytes_before_load(folder: Path) -> int | None:
+    """Memory that the server had on its GPU before the load; null where nobody told."""
+    try:
+        found = json.loads((folder / LOAD_MARK).read_text(encoding="ascii")).get("gpu_bytes")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return int(found) if found is not None else None
 
 
 def log_since_load(spec: ServerSpec) -> str:
@@ -217,6 +227,20 @@ def not_answering(seconds: float) -> Failure:
         _("The server did not answer for %(seconds)d s.") % {"seconds": seconds},
         _("It is ended and started again; read its log if this repeats."),
     )
+
+
+def hung(probes: int) -> Failure:
+    """The model says that it is ready and computes nothing."""
+    return Failure(
+        "hung",
+        _("The model computed nothing and left %(probes)d probes in a row unanswered.") % {"probes": probes},
+        _("It is ended and started again; read its log if this repeats."),
+    )
+
+
+def leaked(mib: float) -> str:
+    """What a failed load left on the GPU."""
+    return _("It left %(mib)d MiB on the GPU; ending the server gives them back.") % {"mib": mib}
 
 
 def model_process_died() -> Failure:

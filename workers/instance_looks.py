@@ -23,6 +23,8 @@ class Looks:
         self.jobs = jobs
         self._seen: dict[tuple[str, int], Observation] = {}
         self._odd_since: dict[tuple[str, int, str], float] = {}
+        self._moved: dict[tuple[str, int], tuple[float, float]] = {}
+        self._misses: dict[tuple[str, int], int] = {}
 
     def look_at(self, rows: list[Instance], seconds: float) -> None:
         """Ask every server how it is and wait for the answers at most `seconds`.
@@ -59,8 +61,28 @@ class Looks:
             return 0.0
         return time.monotonic() - self._odd_since.setdefault(key, time.monotonic())
 
+    def still_for(self, row: Instance, progress: float | None) -> float:
+        """How long a server has computed nothing, as this process knows; 0 where it does not say."""
+        key = (row.uid, row.attempt)
+        if progress is None:
+            self._moved.pop(key, None)
+            return 0.0
+        known = self._moved.get(key)
+        if known is None or known[0] != progress:
+            self._moved[key] = (progress, time.monotonic())
+            self._misses.pop(key, None)
+            return 0.0
+        return time.monotonic() - known[1]
+
+    def missed(self, row: Instance, answered: bool) -> int:
+        """Probes in a row that a server that should generate has not answered, this one counted."""
+        key = (row.uid, row.attempt)
+        self._misses[key] = 0 if answered else self._misses.get(key, 0) + 1
+        return self._misses[key]
+
     def forget(self, uid: str) -> None:
         """Nothing of this instance is of interest any more."""
         self.jobs.forget(lambda key: isinstance(key, tuple) and key[0] == uid)
-        for key in [key for key in self._odd_since if key[0] == uid]:
-            del self._odd_since[key]
+        self._odd_since = {key: since for key, since in self._odd_since.items() if key[0] != uid}
+        self._moved = {key: known for key, known in self._moved.items() if key[0] != uid}
+        self._misses = {key: count for key, count in self._misses.items() if key[0] != uid}

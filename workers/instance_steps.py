@@ -19,13 +19,14 @@ from apps.core.exceptions import InflightError
 from apps.core.transitions import amend, transition
 from apps.serving import crashes, policies, states
 from apps.serving import reconcile as rows_side
+from apps.serving.domain import leaks
 from apps.serving.models import Instance
 from workers import engine_guard, failures, gpu_memory, load_measures
 from workers.instance_looks import Looks
 from workers.instance_spec import server_identity, server_ports, server_spec
-from workers.runtimes import spawn
+from workers.runtimes import processes, spawn
 from workers.runtimes.arguments import EXIT_SECONDS
-from workers.runtimes.base import Failure, Identity, Launch, ServerFailure
+from workers.runtimes.base import Failure, Identity, Launch, Observation, ServerFailure
 from workers.runtimes.jobs import Jobs
 from workers.runtimes.triton import TritonRuntime
 from workers.server_policy import version_refused
@@ -40,6 +41,12 @@ PREPARE_SECONDS = 60.0
 # A server that says nothing for this long is ended; one whose model is not ready, for this long.
 SILENT_SECONDS = 30.0
 UNREADY_SECONDS = 10.0
+# A model that computes nothing for so long while requests are in it is asked for a token, an idle one so often; each
+# has so long to answer, and so many unanswered in a row are a hang. A long prompt moves no figure before its end.
+STILL_SECONDS = 20.0
+IDLE_PROBE_SECONDS = 60.0
+ALIVE_SECONDS = 12.0
+PROBES_MISSED = 2
 # Routers may have read "serving" just before: the first look that counts is this long after draining began.
 ROUTERS_SETTLE_SECONDS = 1.0
 KILL_AFTER_SECONDS = EXIT_SECONDS + 5.0
@@ -176,7 +183,7 @@ class Stepper:
 
     def _start_load(self, row: Instance) -> None:
         spec, ports = server_spec(row), server_ports(row)
-        failures.mark_load(spec.folder, spec.log)
+        failures.mark_load(spec.folder, spec.log, gpu_memory.used_bytes(row.gpu, self._pids(row)))
         self.jobs.start(self._key(row, "load"), lambda: (self.runtime.load(spec, ports, LOAD_SECONDS),))
 
     def _loading(self, row: Instance) -> bool:
@@ -238,9 +245,28 @@ class Stepper:
         seen = self.looks.of(row)
         if self.looks.for_seconds(row, "silent", seen is None or not seen.live) > SILENT_SECONDS:
             return self._fail(row, failures.not_answering(SILENT_SECONDS))
+        if seen is not None and self._is_hung(row, seen):
+            return self._fail(row, failures.hung(PROBES_MISSED))
         unready = seen is not None and seen.model not in (None, "ready")
         if self.looks.for_seconds(row, "unready", unready) > UNREADY_SECONDS:
             return self._fail(row, failures.model_not_ready(seen.model_reason if seen else ""))
+        return False
+
+    def _is_hung(self, row: Instance, seen: Observation) -> bool:
+        """Whether a server that says that it is ready generates nothing. Only generating proves a model.
+
+        One whose figures move is at work and is not asked. One that stands still with requests in it is asked soon,
+        an idle one now and then; it is hung when several probes in a row stay unanswered and nothing moved meanwhile.
+        """
+        still = self.looks.still_for(row, seen.progress)
+        key = self._key(row, "alive")
+        answer: tuple[Failure | None] | None = self.jobs.take(key)
+        if answer is not None:
+            unanswered = answer[0] is not None and answer[0].reason == "probe_unanswered"
+            return self.looks.missed(row, not unanswered) >= PROBES_MISSED and still > 0
+        if still > (STILL_SECONDS if seen.in_flight else IDLE_PROBE_SECONDS) and not self.jobs.knows(key):
+            spec, ports = server_spec(row), server_ports(row)
+            self.jobs.start(key, lambda: (self.runtime.probe(spec, ports, ALIVE_SECONDS),))
         return False
 
     def ask_to_drain(
@@ -347,13 +373,14 @@ class Stepper:
         """Give the instance up with its cause; its process is killed and the replica placed anew, if it may be."""
         found = failures.explain(failure, server_spec(row), code)
         was = row.state
+        sentence = f"{found.failure.sentence} {self._left_on_gpu(row, failure)}".strip()
         changed = transition(
             row,
             states.FAILED,
             actor=ACTOR,
             attempt=row.attempt,
             reason=found.failure.reason,
-            sentence=found.failure.sentence,
+            sentence=sentence,
             remedy=found.failure.remedy,
             failed_at=clock.now(),
             exit_code=code,
@@ -364,6 +391,21 @@ class Stepper:
             if row.pid is None:
                 self._leave(row)
         return changed
+
+    def _pids(self, row: Instance) -> list[int]:
+        identity = server_identity(row)
+        return processes.group_members(identity) if identity is not None else []
+
+    def _left_on_gpu(self, row: Instance, failure: Failure) -> str:
+        """What a failed load keeps of the GPU's memory, so that the next failure is not taken for a full GPU."""
+        before = failures.gpu_bytes_before_load(server_spec(row).folder)
+        if failure.reason != "load_failed" or before is None:
+            return ""
+        after = gpu_memory.used_bytes(row.gpu, self._pids(row))
+        if after is None:
+            return ""
+        leak = leaks.judge([before / 2**20, after / 2**20]).leak_mib_per_attempt
+        return failures.leaked(leak) if leak is not None else ""
 
     def _leave(self, row: Instance) -> None:
         self.runtime.cleanup(server_spec(row))

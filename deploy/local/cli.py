@@ -16,7 +16,8 @@ YES, NO = {"1", "yes", "true", "on"}, {"", "0", "no", "false", "off"}
 def main(argv: list[str]) -> int:
     """Run one command; 0 when it went well, 1 with a sentence and a remedy, 130 after an interrupt."""
     parser = argparse.ArgumentParser(prog="deploy.local", description=__doc__)
-    parser.add_argument("command", choices=["up", "status", "down", "test", "test-full", "lint", "lock"])
+    commands = ["up", "status", "down", "test", "test-full", "rolling", "chaos", "lint", "lock"]
+    parser.add_argument("command", choices=commands)
     command: str = parser.parse_args(argv).command
     try:
         return _run(command, dict(os.environ))
@@ -60,6 +61,8 @@ def _checks(command: str, environ: dict[str, str]) -> int:
 
     try:
         with watch.ending_signals():
+            if command in suite.UPHEAVALS:
+                return suite.upheaval(environ, command)
             return (
                 suite.lint(environ) if command == "lint" else suite.test(environ, full=command == "test-full")
             )

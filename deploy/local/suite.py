@@ -35,6 +35,9 @@ LIMITS = {
     "faults": 480,
 }
 FULL_FACTOR = 6
+# What `make rolling` and `make chaos` run, and how long they may take.
+UPHEAVALS = {"rolling": "tests.chaos.rolling", "chaos": "tests.chaos.upheaval"}
+UPHEAVAL_SECONDS = 3600
 # These wait more than they compute, for processes and for a browser. Files and groups whose servers are shared stay
 # whole; the largest group, the journey with its whole stack, is begun first.
 AT_ONCE = {
@@ -87,6 +90,21 @@ def lint(environ: dict[str, str]) -> int:
     for result in results:
         print(result.line())
     return int(any(result.why for result in results))
+
+
+def upheaval(environ: dict[str, str], command: str) -> int:
+    """Set up, then change or break a whole installation under running streams; see tests/chaos."""
+    home = Home(CHECKOUT / "var/test")
+    home.create()
+    with exclusive(home.run / "command.lock", f"run make {command}", 5):
+        suite = _prepare(home, environ)
+        argv = [str(suite.python), "-m", UPHEAVALS[command]]
+        for variable in ("UPDATES", "STREAMS", "TOKENS", "ONLY"):
+            if environ.get(variable):
+                argv += [f"--{variable.lower()}", environ[variable]]
+        result = run_stage(command, argv, suite.environ, UPHEAVAL_SECONDS)
+    print(result.line())
+    return int(bool(result.why))
 
 
 def _prepare(home: Home, environ: dict[str, str]) -> Suite:

@@ -103,6 +103,7 @@ class Handler(BaseHTTPRequestHandler):
     model: Model
     options: dict[str, str]
     secret: str
+    generated = 0
 
     def log_message(self, *args: object) -> None:
         pass
@@ -130,6 +131,7 @@ class Handler(BaseHTTPRequestHandler):
             count = behaviour().get("in_flight", 0)
             labels = '{model="m",version="1"}'
             text = f"inflight_requests_running{labels} {count}\ninflight_requests_waiting{labels} 0\n"
+            text += f"inflight_generated_tokens_total{labels} {Handler.generated}\n"
             return self.answer(200, text.encode())
         return self.answer(404, {"error": "no such page"})
 
@@ -153,6 +155,7 @@ class Handler(BaseHTTPRequestHandler):
             while how == "hang":
                 time.sleep(0.05)
                 how = behaviour().get("probe", "ok")
+            Handler.generated += 1
             event = {"error": "no tokens here"} if how == "refuse" else {"text_output": "a"}
             return self.answer(200, f"data: {json.dumps(event)}\n\n".encode())
         return self.answer(404, {"error": "no such page"})

@@ -70,6 +70,29 @@ def test_a_crash_is_explained_and_the_server_is_started_again(
     assert not GpuLease.objects.filter(holder_id=first.pk, released_at=None).exists()
 
 
+@pytest.mark.parametrize("in_flight", [0, 2])
+def test_a_model_that_generates_nothing_is_replaced(
+    standin: StandIn,
+    ticker: Ticker,
+    demo: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    in_flight: int,
+) -> None:
+    monkeypatch.setattr(instance_steps, "STILL_SECONDS", 0.1)
+    monkeypatch.setattr(instance_steps, "IDLE_PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(instance_steps, "ALIVE_SECONDS", 0.3)
+    ticker.until_state(demo, states.READY)
+    first = only_instance()
+    # Answered probes prove it: nothing happens however long it is idle.
+    ticker.until(lambda: len(standin.probes()) >= 4)
+    assert only_instance().pk == first.pk
+    standin.behave(probe="hang", in_flight=in_flight)
+    ticker.until(lambda: Instance.objects.filter(pk=first.pk, reason="hung").exists())
+    standin.behave(probe="ok", in_flight=0)
+    ticker.until_state(demo, states.READY)
+    assert CrashReport.objects.get().was == states.SERVING
+
+
 def test_a_crash_loop_is_shown_and_every_crash_is_kept(
     standin: StandIn, ticker: Ticker, demo: Deployment
 ) -> None:

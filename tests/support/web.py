@@ -16,16 +16,10 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from websockets.sync.client import ClientConnection, connect
 
+from tests.support.ports import free_port
 from tests.support.processes import ROOT, environment
 from tests.support.redis import RedisServer
 from tests.support.waiting import eventually
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def session_of(user: User) -> SessionStore:

@@ -85,8 +85,9 @@ class Failure:
 class Observation:
     """What a server says of itself now; null is "it did not say".
 
-    `in_flight` counts requests that run or wait in the model. `model_process` is false where the model's own
-    process died though the server still answers.
+    `in_flight` counts requests that run or wait in the model, `progress` what it has computed since it was loaded: a
+    number that grows with every token or iteration. `model_process` is false where the model's own process died
+    though the server still answers.
     """
 
     live: bool = False
@@ -95,6 +96,7 @@ class Observation:
     model: ModelState | None = None
     model_reason: str = ""
     in_flight: int | None = None
+    progress: float | None = None
     model_process: bool | None = None
 
 

@@ -38,6 +38,12 @@ IN_FLIGHT = re.compile(
     r"^(?:inflight_requests_(?:running|waiting)|nv_inference_pending_request_count)(?:\{[^}]*\})? ([0-9.eE+-]+)\s*$",
     re.MULTILINE,
 )
+# What grows while a model works: the embedded model's tokens, TensorRT-LLM's iterations, else whole requests.
+PROGRESS = re.compile(
+    r"^(?:inflight_(?:generated|prompt)_tokens_total|nv_inference_exec_count"
+    r"|nv_trt_llm_general_metrics(?=\{[^}]*iteration))(?:\{[^}]*\})? ([0-9.eE+-]+)\s*$",
+    re.MULTILINE,
+)
 STATES: dict[str, ModelState] = {
     "READY": "ready",
     "LOADING": "loading",
@@ -177,8 +183,14 @@ class TritonRuntime(ServerRuntime):
             state, reason = self._model_state(spec, ports, seconds)
         except NoAnswer:
             return found
-        in_flight = self.drain(spec, ports, seconds) if state == "ready" else None
-        return dataclasses.replace(found, model=state, model_reason=reason, in_flight=in_flight)
+        figures = self._metrics(ports, seconds) if state == "ready" else ""
+        return dataclasses.replace(
+            found,
+            model=state,
+            model_reason=reason,
+            in_flight=_whole(_summed(IN_FLIGHT, figures)),
+            progress=_summed(PROGRESS, figures),
+        )
 
     def _model_state(self, spec: ServerSpec, ports: Ports, seconds: float) -> tuple[ModelState | None, str]:
         reply = self._control(spec, ports, "index", seconds)
@@ -245,12 +257,14 @@ class TritonRuntime(ServerRuntime):
 
     def drain(self, spec: ServerSpec, ports: Ports, seconds: float) -> int | None:
         """Requests that run or wait in the model, by its own metrics."""
+        return _whole(_summed(IN_FLIGHT, self._metrics(ports, seconds)))
+
+    def _metrics(self, ports: Ports, seconds: float) -> str:
         try:
             reply = call("GET", ports.metrics, "/metrics", seconds)
         except NoAnswer:
-            return None
-        values = IN_FLIGHT.findall(reply.body.decode(errors="replace"))
-        return int(sum(float(value) for value in values)) if reply.status == 200 and values else None
+            return ""
+        return reply.body.decode(errors="replace") if reply.status == 200 else ""
 
     def stop(self, identity: Identity, force: bool) -> None:
         """SIGTERM to the server, or SIGKILL to its whole group."""
@@ -285,6 +299,15 @@ def _others(spec: ServerSpec) -> list[str]:
     folder = spec.folder / "repository"
     found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     return [name for name in found if name != spec.model]
+
+
+def _summed(pattern: re.Pattern[str], text: str) -> float | None:
+    values = pattern.findall(text)
+    return sum(float(value) for value in values) if values else None
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value is not None else None
 
 
 def probe_request() -> dict[str, Any]:
