@@ -24,9 +24,11 @@ from apps.registry import states as checkpoint_states
 from apps.registry.models import Checkpoint
 from apps.serving import states as serving_states
 from apps.serving.models import Deployment
+from apps.telemetry.alerts import selectors as alerts
 from apps.telemetry.domain.derive import Sample
 
 ATTENTION_SHOWN = 12
+ALERT_TONES: Mapping[str, Tone] = {"critical": "bad", "warning": "warn"}
 DEPLOYMENTS_SHOWN = 12
 CHANGES_SHOWN = 15
 # Failed builds older than this no longer ask for anything.
@@ -47,7 +49,10 @@ ROW_KEYS = ("generated_tokens_per_second", "ttft_p99_ms")
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One thing that needs a person: what, why, and the one button for it. `post` says that the button acts."""
+    """One thing that needs a person: what, why, and the one button for it. `post` says that the button acts.
+
+    `also` is a link beside it, with its address.
+    """
 
     key: str
     tone: Tone
@@ -60,6 +65,8 @@ class Attention:
     button: str = ""
     button_url: str = ""
     post: bool = False
+    also: str = ""
+    also_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +80,8 @@ class Line:
 
 
 def attention() -> list[Attention]:
-    """Everything that needs a person, worst and newest first. Four queries."""
-    found = [*_deployments(), *_nodes(), *_builds(), *_checkpoints()]
+    """Everything that needs a person, worst and newest first. Six queries."""
+    found = [*_alerts(), *_deployments(), *_nodes(), *_builds(), *_checkpoints()]
     order = {"bad": 0, "warn": 1}
     found.sort(key=lambda item: (order.get(item.tone, 2), -item.since.timestamp()))
     return found
@@ -96,6 +103,27 @@ def _item(
         button_url=button_url or url,
         post=post,
     )
+
+
+def _alerts() -> Iterable[Attention]:
+    """Alerts that fire, that nobody is on and nobody silenced."""
+    for row in alerts.unattended():
+        page = reverse("alerts:alert", args=[row.pk])
+        yield Attention(
+            key=f"alert-{row.pk}",
+            tone=ALERT_TONES.get(row.severity, "idle"),
+            state=row.state,
+            title=f"{row.summary} ({row.target_name})" if row.target_name else row.summary,
+            url=page,
+            sentence=row.sentence,
+            remedy=row.remedy,
+            since=row.fired_at or row.true_since,
+            button=_("Acknowledge"),
+            button_url=reverse("alerts:acknowledge", args=[row.pk]),
+            post=True,
+            also=_("Silence"),
+            also_url=f"{page}#silence",
+        )
 
 
 def _deployments() -> Iterable[Attention]:

@@ -47,6 +47,24 @@ def test_the_bell_counts_on_every_page(operator: Client) -> None:
     assert 'class="count">0<' in text(operator, "alerts:bell")
 
 
+def test_the_overview_says_what_fires_and_has_its_buttons(
+    operator: Client, sign_in: Callable[..., Client]
+) -> None:
+    page = text(operator, "dashboard:overview")
+    assert "KV cache almost full (demo)" in page
+    assert "KV use is 97%, above 90%. Lower the maximum batch size." in page
+    assert f'hx-post="{reverse("alerts:acknowledge", args=[1])}"' in page
+    assert f'href="{reverse("alerts:alert", args=[1])}#silence"' in page
+    # Who only looks has no buttons.
+    assert "/acknowledge/" not in text(sign_in(VIEWER), "dashboard:overview")
+    # Somebody is on it, or it is silenced: it asks for nobody.
+    Alert.objects.update(state="acknowledged")
+    assert "KV use is 97%" not in text(operator, "dashboard:overview")
+    Alert.objects.update(state="firing")
+    Silence.objects.update(rule="kv-full")
+    assert "KV use is 97%" not in text(operator, "dashboard:overview")
+
+
 def test_without_rows_each_page_says_the_next_step(sign_in: Callable[..., Client]) -> None:
     client = sign_in(VIEWER)
     assert "No rule is switched on" in text(client, "alerts:alerts")

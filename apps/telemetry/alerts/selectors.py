@@ -74,6 +74,13 @@ def alert(pk: int) -> Alert:
     return found
 
 
+def unattended() -> list[Alert]:
+    """Alerts that fire, nobody is on and no silence holds back, worst and newest first. Two queries."""
+    rows = list(open_alerts().filter(state=states.FIRING))
+    quiet = fitting.active(clock.now()) if rows else []
+    return [row for row in rows if fitting.matching(quiet, row) is None]
+
+
 def raised() -> Raised:
     """What the bell shows. Two queries."""
     rows = list(Alert.objects.filter(state__in=states.RAISED).only(

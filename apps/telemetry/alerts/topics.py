@@ -14,7 +14,7 @@ TOPIC = "alerts"
 def register() -> None:
     """Register the topic, and which rows it is about; called once, from AppConfig.ready."""
     topics.register(TOPIC, permission=Action.VIEW, snapshot=snapshot, keyed=False)
-    groups.route("alert", lambda row: [TOPIC])
+    groups.route("alert", lambda row: [TOPIC, "overview"])
     groups.route("notification", lambda row: [TOPIC])
 
 
