@@ -125,6 +125,9 @@ class Part:
             due = begin + moment
             # Also where it is late: commands and answers have their turn, and the lateness is what the run tells.
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            # uvloop counts in whole milliseconds and may wake one too early.
+            while (left := due - time.perf_counter()) > 0:  # noqa: ASYNC110 - a moment, not an event
+                await asyncio.sleep(left)
             while len(self._running) >= MOST_RUNNING:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             self._start(self._converse(self._next(), due))
