@@ -5,6 +5,12 @@
 Every strategy's server is started once and they take turns: while one is measured the others have nothing to do. No
 strategy is slowed down: all are the same model. First a closed loop of clients, then Poisson arrivals at a share of
 what in-flight batching has just managed. Prints Markdown tables; `--json FILE` also writes every figure.
+
+    .venv/bin/python -m benchmarks.batching --repeats 1 --part closed --json 1.json
+    .venv/bin/python -m benchmarks.batching --repeats 1 --part arrivals --rate 1.9 --json 2.json
+    .venv/bin/python -m benchmarks.batching --report 1.json 2.json ...
+
+does the same in pieces, each of which interleaves all strategies.
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         engine = options.engine or find_engine()
-        turns = measure(engine, options)
+        turns = read_turns(options.report) if options.report else measure(engine, options)
     except ServerProblem as problem:
         print(problem, file=sys.stderr)
         return 1
@@ -49,6 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         options.json.write_text(json.dumps([asdict(turn) for turn in turns], indent=1))
     return 0
+
+
+def read_turns(files: Sequence[Path]) -> list[Turn]:
+    """The turns of pieces that were measured before. Raises ServerProblem."""
+    try:
+        return [Turn(**turn) for path in files for turn in json.loads(path.read_text())]
+    except (OSError, ValueError, TypeError) as error:
+        raise ServerProblem(f"The pieces cannot be read: {error}.") from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--least", type=int, default=8, help="fewest tokens of an answer")
     parser.add_argument("--most", type=int, default=128, help="most tokens of an answer")
     parser.add_argument("--load", type=float, default=0.7, help="arrivals as a share of in-flight's; 0: none")
+    parser.add_argument("--part", choices=("both", "closed", "arrivals"), default="both")
+    parser.add_argument("--rate", type=float, help="requests/s of the arrivals, where no closed loop is run")
+    parser.add_argument("--report", nargs="+", type=Path, help="measure nothing; print these pieces together")
     parser.add_argument("--only", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="measured time of a turn")
@@ -97,11 +114,13 @@ def measure(engine: Path, options: argparse.Namespace) -> list[Turn]:
             for strategy in options.only
         }
         for repeat in range(options.repeats):
-            for strategy, server in servers.items():
+            for strategy, server in servers.items() if options.part != "arrivals" else ():
                 turns.append(_watched(strategy, server, options, options.seed + repeat, None))
+            if options.part == "closed":
+                continue
             best = max((turn.requests_per_second for turn in turns if turn.arrivals is None), default=0.0)
             inflight = [turn for turn in turns if turn.strategy == "inflight" and turn.arrivals is None]
-            rate = options.load * (inflight[-1].requests_per_second if inflight else best)
+            rate = options.rate or options.load * (inflight[-1].requests_per_second if inflight else best)
             for strategy, server in servers.items() if rate > 0 else ():
                 turns.append(_watched(strategy, server, options, options.seed + repeat, rate))
     return turns
@@ -220,7 +239,7 @@ def command(options: argparse.Namespace) -> str:
     parts = [
         f"--{name.replace('_', '-')} {value}"
         for name, value in sorted(vars(options).items())
-        if name not in ("engine", "json") and value != getattr(defaults, name)
+        if name not in ("engine", "json", "report") and value != getattr(defaults, name)
     ]
     return " ".join(["python -m benchmarks.batching", *parts])
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 150, 34, 70, 22, 8
-LONGEST = 20
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 116, 34, 40, 20, 4
+LONGEST = 17
+# Wider drawings are scrolled, because their words would become too small.
+WIDEST = 640
 SOURCE, SINK = "input", "output"
 
 
@@ -31,12 +33,18 @@ class Box:
         """Height of the box's middle, where edges begin and end."""
         return self.y + HEIGHT // 2
 
+    @property
+    def centre(self) -> int:
+        """Where its words are centred."""
+        return self.x + WIDTH // 2
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """All tensors from one box to another."""
 
     path: str
+    head: str
     tensors: tuple[str, ...]
 
     @property
@@ -55,6 +63,11 @@ class Drawing:
     width: int
     height: int
     edges: tuple[Mapping[str, str], ...]
+
+    @property
+    def wide(self) -> bool:
+        """Whether it is to be scrolled rather than shrunk."""
+        return self.width > WIDEST
 
     @property
     def box_width(self) -> int:
@@ -110,11 +123,18 @@ def _lines(edges: Sequence[Mapping[str, str]], boxes: Mapping[str, Box]) -> tupl
         tensors = together.setdefault((edge["from"], edge["to"]), [])
         if edge["tensor"] not in tensors:
             tensors.append(edge["tensor"])
-    return tuple(Line(_curve(boxes[a], boxes[b]), tuple(tensors)) for (a, b), tensors in together.items())
+    return tuple(
+        Line(_curve(boxes[a], boxes[b]), _head(boxes[b]), tuple(tensors))
+        for (a, b), tensors in together.items()
+    )
+
+
+def _head(end: Box) -> str:
+    return f"M{end.x} {end.middle} l-7 -4 v8 z"
 
 
 def _curve(start: Box, end: Box) -> str:
-    x1, y1, x2, y2 = start.x + WIDTH, start.middle, end.x - 3, end.middle
+    x1, y1, x2, y2 = start.x + WIDTH, start.middle, end.x - 5, end.middle
     bend = max(20, (x2 - x1) // 2)
     return f"M{x1} {y1} C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
 

@@ -36,7 +36,8 @@ def playground(request: HttpRequest) -> HttpResponse:
     rows = lists.search(
         selectors.conversations(person(request)), request.GET.get("q", ""), ["title", "deployment__name"]
     )
-    serving = deployments().filter(state__in=(READY, DEGRADED))
+    # Nobody knows the chat template of an imported repository.
+    serving = deployments().filter(state__in=(READY, DEGRADED), repository__isnull=True)
     context = {
         "title": _("Playground"),
         "here": "playground",
