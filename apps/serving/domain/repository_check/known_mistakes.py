@@ -81,7 +81,45 @@ RIGHT_FORM: dict[tuple[str, str], str] = {
     (_TOP, "rate_limiter"): "instance_group [ { rate_limiter { ... } } ]",
     (_TOP, "warmup"): "model_warmup [ { ... } ]",
     (_TOP, "cache"): "response_cache { enable: true }",
-    (_TOP, "memory_pool"): "--cuda-memory-pool-byte-size of tritonserver",
+    **dict.fromkeys(
+        [
+            (_TOP, name)
+            for name in (
+                "memory_pool",
+                "memory_pool_byte_size",
+                "cuda_memory_pool",
+                "cuda_memory_pool_byte_size",
+                "pinned_memory_pool_byte_size",
+            )
+        ],
+        "--cuda-memory-pool-byte-size or --pinned-memory-pool-byte-size of tritonserver",
+    ),
+    (_TOP, "warm_up"): "model_warmup [ { ... } ]",
+    (_TOP, "timeout"): "dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000000 } }",
+    (_TOP, "priority"): "priority_levels: 2 inside dynamic_batching",
+    (_TOP, "gpus"): "instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]",
+    (_TOP, "count"): "instance_group [ { count: 1 kind: KIND_CPU } ]",
+    (_TOP, "streaming"): "model_transaction_policy { decoupled: true }",
+    (_TOP, "stream"): "model_transaction_policy { decoupled: true }",
+    (_TOP, "kv_cache_config"): _ENGINE,
+    (_TOP, "env"): "variables of tritonserver's own environment",
+    (_TOP, "environment"): "variables of tritonserver's own environment",
+    (_BATCHING, "priorities"): "priority_levels: 2  and  default_priority_level: 2",
+    (_BATCHING, "priority_level"): "priority_levels: 2  and  default_priority_level: 2",
+    (_BATCHING, "levels"): "priority_levels: 2  and  default_priority_level: 2",
+    (_BATCHING, "default_timeout_microseconds"): "it belongs inside default_queue_policy { ... }",
+    ("ModelOptimizationPolicy", "cuda_graphs"): "cuda { graphs: true }",
+    ("ModelOptimizationPolicy", "cuda_graph"): "cuda { graphs: true }",
+    ("ModelOptimizationPolicy", "tensorrt"): (
+        'execution_accelerators { gpu_execution_accelerator [ { name: "tensorrt" } ] }'
+    ),
+    ("ModelEnsembling", "models"): "step [ { ... } ]",
+    ("Step", "inputs"): 'input_map { key: "MODEL_INPUT" value: "ENSEMBLE_TENSOR" }',
+    ("Step", "outputs"): 'output_map { key: "MODEL_OUTPUT" value: "ENSEMBLE_TENSOR" }',
+    ("Step", "input"): 'input_map { key: "MODEL_INPUT" value: "ENSEMBLE_TENSOR" }',
+    ("Step", "output"): 'output_map { key: "MODEL_OUTPUT" value: "ENSEMBLE_TENSOR" }',
+    ("ModelVersionPolicy", "num_versions"): "version_policy { latest { num_versions: 1 } }",
+    ("ModelVersionPolicy", "versions"): "version_policy { specific { versions: [ 1 ] } }",
     **dict.fromkeys(
         [
             (_TOP, name)
@@ -139,9 +177,16 @@ RIGHT_FORM: dict[tuple[str, str], str] = {
 
 # Fields that exist, but were written in a form that belongs to no field: (type, field) -> the right form.
 RIGHT_VALUE: dict[tuple[str, str], str] = {
-    (_BATCHING, "priority_levels"): "priority_levels: 2  and  default_priority_level: 2",
+    (_BATCHING, "priority_levels"): (
+        "priority_levels: 2  and  default_priority_level: 2; what one level has for itself goes into "
+        "priority_queue_policy { key: 1 value { max_queue_size: 4 } }"
+    ),
     (_BATCHING, "preferred_batch_size"): "preferred_batch_size: [ 4, 8 ]",
     (_TOP, "version_policy"): "version_policy { latest { num_versions: 1 } }",
+    ("ModelVersionPolicy", "latest"): "latest { num_versions: 1 }",
+    ("ModelVersionPolicy", "specific"): "specific { versions: [ 1, 2 ] }",
+    ("ModelVersionPolicy", "all"): "all { }",
+    ("PriorityQueuePolicyEntry", "key"): "key: 1  (levels are numbers, 1 is the most urgent)",
     (_TOP, "parameters"): _PARAMETER,
     ("ParametersEntry", "value"): 'value { string_value: "VALUE" }',
     (_TOP, "dynamic_batching"): "dynamic_batching { }",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from apps.serving.domain import pbtxt
-from apps.serving.domain.repository_check import variables
+from apps.serving.domain.repository_check import right_values, variables
 from apps.serving.domain.repository_check.findings import Remark, at, from_finding
 from apps.serving.domain.repository_check.schema_walk import Walk
 from apps.serving.domain.repository_check.text_tree import Node, TreeError, read_tree
@@ -68,7 +68,9 @@ def read_config(text: str, model: str, file: str = pbtxt.FILE_NAME) -> ReadConfi
 
 def _unreadable(read: ReadConfig, line: int, column: int, detail: str) -> Remark:
     message = f"Triton cannot read the file: {detail}"
-    remedy = "Correct this place; the server says only that it failed to read the text proto."
+    remedy = right_values.wrong_format(read.text) or (
+        "Correct this place; the server says only that it failed to read the text proto."
+    )
     facts = {"line": line, "column": column, "detail": detail}
     return Remark("config_unreadable", "error", read.model, at(read.file, line), message, remedy, facts)
 

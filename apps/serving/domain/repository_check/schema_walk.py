@@ -11,6 +11,7 @@ from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from apps.serving.domain.repository_check import right_values
 from apps.serving.domain.repository_check.findings import Remark, at
 from apps.serving.domain.repository_check.known_mistakes import RIGHT_VALUE, right_form
 from apps.serving.domain.repository_check.text_tree import Node, Token
@@ -73,6 +74,8 @@ class Walk:
 
     def _unknown(self, node: Node, kind: Any, where: str) -> None:
         form = right_form(kind.name, node.name, [field.name for field in kind.fields])
+        if not form and kind.name == "ParametersEntry":
+            form = right_values.entry(node)
         self._refuse(
             "unknown_field",
             node,
@@ -98,11 +101,20 @@ class Walk:
             wrong = next((said for token in node.values if (said := _wrong_value(token, field))), "")
         if not wrong:
             return True
-        form = RIGHT_VALUE.get((kind.name, node.name), "")
+        form = self._meant(node, field) or RIGHT_VALUE.get((kind.name, node.name), "")
         remedy = f"Write {form}." if form else "Correct the value."
         facts = {"field": node.name, "message_type": kind.name, "right_form": form or None}
         self._refuse("wrong_value", node, where, f"{node.name}: {wrong}.", remedy, facts)
         return False
+
+    @staticmethod
+    def _meant(node: Node, field: Any) -> str:
+        """The field as it was meant, where its values tell."""
+        if field.cpp_type == _MESSAGE or node.children is not None or not node.values:
+            return ""
+        wrong = next((token for token in node.values if _wrong_value(token, field)), node.values[0])
+        value = right_values.scalar(wrong, field, _is_repeated(field))
+        return f"{node.name}: {value}" if value and not (node.in_list and not _is_repeated(field)) else ""
 
     def _one_choice(self, node: Node, field: Any, choices: dict[str, Node], where: str) -> None:
         oneof = field.containing_oneof
