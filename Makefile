@@ -1,5 +1,5 @@
 # Inflight on one machine. All of it is in deploy/local; `make help` says what there is.
-.PHONY: help up status down test test-full rolling chaos lint lock
+.PHONY: study help up status down test test-full rolling chaos lint lock
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -31,3 +31,6 @@ lint: ## Formatting, lint, types, layers and migrations
 
 lock: ## Write requirements/*.lock anew from pyproject.toml (UPGRADE=1 for newest releases)
 	@sh deploy/local/launch.sh lock
+
+study: ## Compare the batching strategies on the demo engine, with intervals (10 minutes; FULL=1 sweeps, after make up once)
+	@.venv/bin/python -m benchmarks.study

@@ -110,7 +110,10 @@ def main() -> int:
             f"| {own['cpu']:.0%} | {'yes' if own['bound'] else 'no'} |",
             flush=True,
         )
-    print(f"\nMachine: {machine()}; other programs used {load.others(before, load.read()):.0%} of it.")
+    print(
+        f"\nMachine: {machine()}; other programs and the doubles used "
+        f"{load.others(before, load.read()):.0%} of it."
+    )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
     return 0 if good else 1

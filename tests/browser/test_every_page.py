@@ -68,6 +68,12 @@ PAGES = (
     Case("/gateway/routes/", "elsewhere", "main .button-primary"),
     Case("/gateway/routes/assistant/", "Longest prompt", "main .button-primary"),
     Case("/gateway/external/elsewhere/", "Base URL", "main .button-primary"),
+    Case("/load-tests/", "slow against quick", "main .button-primary"),
+    Case("/load-tests/new/", "Warm-up", "main .button-primary"),
+    Case("/load-tests/runs/1/", "TPOT p99", "main .button-danger"),
+    Case("/load-tests/compare/?arm=slow:1,3,5&arm=quick:2,4,6", "tokens/s (", "main .button-primary"),
+    Case("/load-tests/studies/1/", "Second by second", "main .button-danger"),
+    Case("/load-tests/studies/new/", "Repeats", "main .button-primary"),
     Case("/playground/", "New conversation", "main .button-primary"),
     Case(CONVERSATION, "Paris", "#prompt"),
 )

@@ -15,6 +15,7 @@ from apps.fleet.models import GpuLease
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment, Instance
 from tests import gateway_rows, objects
+from tests.loadtests import rows as load_rows
 from tests.pages import alert_rows
 
 LONG = "a-public-name-that-is-exactly-sixty-characters-long-and-then-"[:60]
@@ -117,4 +118,5 @@ def make_world() -> World:
     Deployment.objects.filter(pk=degraded.pk).update(
         state="degraded", desired="running", sentence="1 of 2 servers serves.", remedy="Look at its log."
     )
+    load_rows.everything(deployment)
     return World(checkpoint, running, failed, done, deployment, instance)

@@ -3,10 +3,13 @@ two arms."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import gzip
 import json
 import math
 import random
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -69,6 +72,21 @@ def write(folder: Path, rows: list[Record]) -> None:
             file.write(json.dumps(records.as_line(row)).encode() + b"\n")
 
 
+@functools.cache
+def _measured(number: int, speed: float, target: str) -> dict[str, Any]:
+    """The summary of a run, worked out once a process."""
+    return summary(synthetic(number, speed), scenario(target), [(4.0, Window(4.0, SECONDS), "measured")])
+
+
+@functools.cache
+def shared_folder() -> Path:
+    """Where the records of a process's worlds lie; they are the same in each."""
+    return Path(tempfile.mkdtemp(prefix="inflight-load-rows-"))
+
+
+_verdicts: dict[tuple[int, int], dict[str, Any]] = {}
+
+
 def summary(rows: list[Record], given: Scenario, windows: list[tuple[float, Window, str]]) -> dict[str, Any]:
     """What the coordinator writes."""
     part = {
@@ -105,8 +123,8 @@ def run(
 ) -> LoadRun:
     """A run that has ended, its records in a folder of its own."""
     given = scenario(deployment.name if deployment else "demo")
-    rows = synthetic(number, speed)
-    write(folder / f"{number}-1", rows)
+    if not (folder / f"{number}-1").is_dir():
+        write(folder / f"{number}-1", synthetic(number, speed))
     now = clock.now()
     values = {
         "state": "succeeded",
@@ -114,7 +132,7 @@ def run(
         "deployment": deployment,
         "scenario": given.model_dump(mode="json"),
         "seed": number,
-        "summary": summary(rows, given, [(4.0, Window(4.0, SECONDS), "measured")]),
+        "summary": copy.deepcopy(_measured(number, speed, given.target)),
         "series": series(),
         "environment": {
             "engine": {"quantization": "F16"},
@@ -160,16 +178,18 @@ def study(number: int, folder: Path, deployment: Deployment, first: int = 1, rep
             repeat=turn // 2,
             environment=environment,
         )
-    row.verdict = comparing.verdict_of(row)
+    if (first, repeats) not in _verdicts:
+        _verdicts[first, repeats] = comparing.verdict_of(row)
+    row.verdict = _verdicts[first, repeats]
     row.save()
     return row
 
 
-def everything(folder: Path, deployment: Deployment) -> Study:
+def everything(deployment: Deployment, folder: Path | None = None) -> Study:
     """A study with its six runs, one that runs, a load test."""
     LoadTest.objects.create(name="steady", scenario=scenario(deployment.name).model_dump(mode="json"))
-    found = study(1, folder, deployment)
-    run(
-        7, folder, deployment, state="running", summary=None, progress=0.4, eta_seconds=20.0, finished_at=None
-    )
+    place = folder or shared_folder()
+    found = study(1, place, deployment)
+    unfinished = {"summary": None, "progress": 0.4, "eta_seconds": 20.0, "finished_at": None}
+    run(7, place, deployment, state="running", **unfinished)
     return found

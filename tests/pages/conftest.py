@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
@@ -32,7 +31,7 @@ class World:
 
 
 @pytest.fixture
-def world(db: None, tmp_path: Path) -> World:
+def world(db: None) -> World:
     """A checkpoint, a queued build, a stopped deployment with a revision and a server, a node."""
     checkpoint = objects.checkpoint()
     profile = objects.build_profile()
@@ -43,7 +42,7 @@ def world(db: None, tmp_path: Path) -> World:
     objects.model_repository()
     alert_rows.one_of_each()
     gateway_rows.everything()
-    load_rows.everything(tmp_path, deployment)
+    load_rows.everything(deployment)
     return World(checkpoint, build, deployment, objects.instance(revision, "abc123", node=node), node)
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -37,7 +38,14 @@ def context(found: Mapping[str, Any], arms: Arms) -> dict[str, Any]:
 
 def seconds(arms: Arms) -> list[dict[str, Any]]:
     """The seconds of the first run of each arm, its engine's own figures beneath."""
-    return [{"label": label, "plots": run_figures.seconds(runs[0])} for label, runs in arms if runs]
+    return [
+        {
+            "label": label,
+            "plots": [replace(plot, id=f"{index}-{plot.id}") for plot in run_figures.seconds(runs[0])],
+        }
+        for index, (label, runs) in enumerate(arms)
+        if runs
+    ]
 
 
 def differing(arms: Arms) -> dict[str, Any]:
