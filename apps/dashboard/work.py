@@ -1,4 +1,4 @@
-"""Work that is going on now: builds, checkpoints that are fetched, deployments on their way up or down."""
+"""Work that is going on now: builds, fetched checkpoints, deployments on their way up or down, load runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from django.utils.translation import gettext as _
 from apps.core.states import Tone
 from apps.engines.models import Build
 from apps.engines.states import BUILD
+from apps.loadtests.models import LoadRun
+from apps.loadtests.states import LOADRUN
 from apps.registry.models import Checkpoint
 from apps.registry.states import CHECKPOINT, HELD
 from apps.serving.models import Deployment
@@ -35,16 +37,20 @@ class Work:
 
 
 def running() -> list[Work]:
-    """Running work, builds first, at most SHOWN of each. Three queries."""
+    """Running work, builds first, at most SHOWN of each. Four queries."""
     builds = (
         Build.objects.filter(state__in=BUILD.active).select_related("checkpoint").order_by("number")[:SHOWN]
     )
     moving = Deployment.objects.filter(state__in=DEPLOYMENT.active).order_by("state_since")[:SHOWN]
     fetched = Checkpoint.objects.filter(state__in=CHECKPOINT.active).order_by("state_since")
+    tests = (
+        LoadRun.objects.filter(state__in=LOADRUN.active).defer("series", "summary").order_by("number")[:SHOWN]
+    )
     return [
         *map(_build, builds),
         *map(_checkpoint, fetched.defer("chat_template", "facts")[:SHOWN]),
         *map(_deployment, moving),
+        *map(_load_run, tests),
     ]
 
 
@@ -93,4 +99,18 @@ def _deployment(deployment: Deployment) -> Work:
         progress=None,
         eta_seconds=None,
         since=deployment.state_since,
+    )
+
+
+def _load_run(run: LoadRun) -> Work:
+    return Work(
+        key=f"loadrun-{run.number}",
+        title=_("Load run %(run)s") % {"run": run},
+        url=reverse("loadtests:run", args=[run.number]),
+        state=run.state,
+        tone=run.machine.tones[run.state],
+        stage=run.sentence,
+        progress=run.progress if run.state == "running" else None,
+        eta_seconds=run.eta_seconds,
+        since=run.state_since,
     )
