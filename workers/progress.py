@@ -12,6 +12,7 @@ from workers.builders.base import Step
 SMOOTHING = 0.3
 # A step that is past its usual time and says nothing is shown as nearly done, and its rest as this share of it.
 OVERDUE_SHARE = 0.1
+SLOWEST_PACE = 1.5
 
 Write = Callable[[float | None, float | None, float | None], object]
 
@@ -20,7 +21,7 @@ class Progress:
     """Adds the steps up by their expected seconds. `write` gets progress (0 to 1), rate (bytes/s) and ETA (s).
 
     `usual` is what steps of builds like this one took, in seconds: where a step is in it, its ETA is that time less
-    what has passed; else it comes from the step's own rate.
+    what has passed, at the pace of the steps before it; else it comes from the step's own rate.
     """
 
     def __init__(self, steps: Sequence[Step], write: Write, usual: Mapping[str, float] | None = None) -> None:
@@ -31,6 +32,8 @@ class Progress:
         self._began_at = self._written_at = self._seen_at = clock.monotonic()
         self._seen = 0.0
         self._rate: float | None = None
+        # Of the steps that have ended here: what they took, and what they usually take.
+        self._took = self._usually = 0.0
 
     def begin(self, step: Step) -> None:
         """A step starts."""
@@ -62,20 +65,25 @@ class Progress:
         else:
             share = min(1.0 - OVERDUE_SHARE, (now - self._began_at) / max(usual or 0.0, 1e-9))
         progress = (self._before + share * step.expected_seconds) / self._total
-        eta = (
-            self._eta(done, total, now)
-            if usual is None
-            else self._usual_rest(usual, share, now) + self._after
-        )
+        eta = self._eta(done, total, now) if usual is None else self._usual_rest(usual, share, now)
         # A step that is read by its log counts no bytes.
         self._write(progress, self._rate if step.reads_log is None else None, eta)
 
     def finish(self) -> None:
         """The running step has ended well: its whole share is done. Always written."""
         if self._step is not None:
-            self._written_at = clock.monotonic()
+            now = self._written_at = clock.monotonic()
+            usual = self._usual.get(self._step.name)
+            if usual is not None:
+                self._took, self._usually = self._took + now - self._began_at, self._usually + usual
             done = self._before + self._step.expected_seconds
-            self._write(done / self._total, None, self._after or None)
+            self._write(done / self._total, None, self._after * self._pace() or None)
+
+    def _pace(self) -> float:
+        """How this build goes against those before it; bounded, as a short step says little about a long one."""
+        if self._usually <= 0:
+            return 1.0
+        return min(SLOWEST_PACE, max(1 / SLOWEST_PACE, self._took / self._usually))
 
     def _measure(self, done: float, now: float) -> None:
         passed = now - self._seen_at
@@ -86,11 +94,11 @@ class Progress:
         self._seen, self._seen_at = done, now
 
     def _usual_rest(self, usual: float, share: float, now: float) -> float:
-        """Rest of the running step: its usual time less what has passed; once that is over, by its own share."""
-        passed = now - self._began_at
-        if passed < usual:
-            return usual - passed
-        return min(usual * OVERDUE_SHARE, passed * (1 - share) / max(share, OVERDUE_SHARE))
+        """Rest of this step, by its usual time and once that is over by its own share, and of those to come."""
+        pace = self._pace()
+        passed, due = now - self._began_at, usual * pace
+        overdue = min(usual * OVERDUE_SHARE, passed * (1 - share) / max(share, OVERDUE_SHARE))
+        return (due - passed if passed < due else overdue) + self._after * pace
 
     def _eta(self, done: float, total: float, now: float) -> float | None:
         """Rest of this step by its rate, and later ones by what was expected, corrected by how this one goes."""

@@ -30,7 +30,7 @@ MANIFEST = "stage.json"
 PINNED = "pinned"
 FORMAT = 1
 # Long enough for a person to come back to a failed build, short enough that disks do not fill with checkpoints.
-KEPT_SECONDS = 3 * 86_400.0
+KEPT_SECONDS = 7 * 86_400.0
 # A stage in use is touched when its build begins; a build runs a day at most.
 IN_USE_SECONDS = 2 * 86_400.0
 
@@ -166,7 +166,7 @@ def set_pinned(key: str, pinned: bool) -> None:
 
 
 def sweep_stages(now: float | None = None) -> int:
-    """Remove what is unused for three days and not pinned, and remains of whoever died while they moved something."""
+    """Remove what is unused for a week and not pinned, and remains of whoever died while they moved something."""
     folder = stages_folder()
     if not folder.is_dir():
         return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -84,3 +86,34 @@ def test_what_cannot_be_told_is_none(time: Clock) -> None:
     progress.update(0, 10)
     progress.update(1, 0)
     assert written == [(0.0, None, None)]
+
+
+@pytest.mark.parametrize("pace", [0.85, 1.0, 1.2])
+@pytest.mark.parametrize("speaks", [True, False])
+def test_an_eta_out_of_history_comes_true_within_a_quarter(
+    monkeypatch: pytest.MonkeyPatch, pace: float, speaks: bool
+) -> None:
+    """Three builds took these times; the next one goes at another pace. From its first look on, what has passed and
+    what is said to be left add up to what it really takes."""
+    usual = {"quantize": 3600.0, "build": 1800.0, "publish": 120.0}
+    said: list[tuple[float, Any]] = []
+    now = SimpleNamespace(at=0.0)
+    monkeypatch.setattr(clock, "monotonic", lambda: now.at)
+    steps = [Step(name, name, ("x",), Path("/"), expected_seconds=seconds) for name, seconds in usual.items()]
+    made = Progress(steps, lambda progress, rate, eta: said.append((now.at, eta)), usual)
+    for step in steps:
+        made.begin(step)
+        real = usual[step.name] * pace
+        for percent in range(1, 100):
+            now.at += real / 100
+            # A log tells coarsely how far it is, and not in step with time.
+            made.update(*((percent / 100) ** 2, 1.0) if speaks else (0.0, 0.0))
+        now.at += real / 100
+        made.finish()
+    total = sum(usual.values()) * pace
+    assert None not in [eta for _at, eta in said[:-1]]
+    for at, eta in said[:-1]:
+        assert abs(at + eta - total) <= 0.25 * total
+    # Once one stage has shown the pace, what is said to be left is true by itself.
+    behind = [(at, eta) for at, eta in said if usual["quantize"] * pace < at < 0.95 * total]
+    assert all(abs(eta - (total - at)) <= 0.25 * (total - at) for at, eta in behind)

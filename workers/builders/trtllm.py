@@ -223,9 +223,12 @@ def _seconds(name: str, context: BuildContext) -> float:
 
 
 def _stage_key(spec: TrtllmSpec, context: BuildContext, step: Step) -> str:
-    """By content: weights, words without this attempt's folders, versions; a compiled engine by its fingerprint."""
-    if step.name == "build":
-        return stage_key({"stage": "build", "fingerprint": context.fingerprint})
+    """By content: weights, words without this attempt's folders, versions.
+
+    What publishing moves away is the build's own, by its fingerprint: nobody else may count on it.
+    """
+    if step.name == "build" or spec.recipe != ENGINE:
+        return stage_key({"stage": step.name, "fingerprint": context.fingerprint})
     folders = ((str(context.work), "<work>"), (spec.path, "<model>"))
     words = [Path(step.argv[1]).name, *step.argv[2:]]
     for path, name in folders:
@@ -267,7 +270,7 @@ def _read(folder: Path) -> tuple[Any, dict[str, int]]:
 
 def _environment(name: str, context: BuildContext) -> dict[str, str]:
     if name in OURS:
-        passed = {key: os.environ[key] for key in ("LANG", "LC_ALL", "TZ") if key in os.environ}
+        passed = {key: os.environ[key] for key in ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH") if key in os.environ}
         return {
             **passed,
             "PATH": os.defpath,

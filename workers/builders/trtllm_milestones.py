@@ -123,6 +123,8 @@ class Building(OneRun):
         if SERIALIZED.search(line):
             self._done = min(self._ranks, self._done + 1)
             return self._seen(self._done / self._ranks, f"{self._done} of {self._ranks} ranks written")
+        if self._done == self._ranks:
+            return None
         for mark in BUILD:
             if mark.pattern.search(line):
                 doing = mark.doing
