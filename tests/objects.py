@@ -121,18 +121,52 @@ parameters { key: "own" value { string_value: "kept" } }
 """
 
 
+PAIR_CONFIG = """name: "pair" platform: "ensemble" max_batch_size: 4
+input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] } ]
+ensemble_scheduling { step [
+  { model_name: "first" model_version: -1 input_map { key: "INPUT" value: "X" }
+    output_map { key: "OUTPUT" value: "mid" } },
+  { model_name: "second" model_version: -1 input_map { key: "INPUT" value: "mid" }
+    output_map { key: "OUTPUT" value: "Y" } } ] }
+"""
+
+
 def repository_folder(name: str = "own") -> Path:
     """A model repository as somebody might have it, inside an allowed folder: one Python model that doubles."""
     folder = Path(settings.INFLIGHT_HOME) / "checkpoints" / name
-    (folder / "doubler/1").mkdir(parents=True, exist_ok=True)
-    (folder / "doubler/config.pbtxt").write_text(PYTHON_CONFIG)
-    (folder / "doubler/1/model.py").write_text(PYTHON_MODEL)
+    write_doubler(folder, "doubler")
     return folder
+
+
+def write_doubler(root: Path, name: str) -> None:
+    """One Python model that doubles, as a folder of a repository."""
+    (root / name / "1").mkdir(parents=True, exist_ok=True)
+    (root / name / "config.pbtxt").write_text(PYTHON_CONFIG.replace('"doubler"', f'"{name}"'))
+    (root / name / "1/model.py").write_text(PYTHON_MODEL)
+
+
+def write_pair(root: Path) -> None:
+    """A repository of an ensemble and its two models."""
+    for name in ("first", "second"):
+        write_doubler(root, name)
+    (root / "pair/1").mkdir(parents=True, exist_ok=True)
+    (root / "pair/config.pbtxt").write_text(PAIR_CONFIG)
 
 
 def model_repository(name: str = "own") -> ModelRepository:
     """An imported repository."""
     return import_repository("test", name, {"path": str(repository_folder(name))})
+
+
+def broken_repository(name: str = "pair") -> ModelRepository:
+    """An imported ensemble with a fault of each severity."""
+    folder = Path(settings.INFLIGHT_HOME) / "checkpoints" / name
+    write_pair(folder)
+    (folder / "tokenizer").mkdir(exist_ok=True)
+    path = folder / "second/config.pbtxt"
+    path.write_text(path.read_text().replace("max_queue_delay_microseconds", "delay_ms"))
+    return import_repository("test", name, {"path": str(folder)})
 
 
 def revision(of: Deployment, number: int = 1, state: str = serving_states.ACTIVE) -> Revision:

@@ -77,6 +77,7 @@ def make_world() -> World:
         remedy="Copy it again.",
     )
     node = objects.node()
+    objects.broken_repository()
     alert_rows.one_of_each()
     gateway_rows.everything(name=LONG)
     slot = node.gpus.get()

@@ -17,15 +17,6 @@ from tests.serving.adopting.test_settings import DEFAULTS
 from tests.support.triton import find_installation as find_values
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
-PAIR = """name: "pair" platform: "ensemble" max_batch_size: 4
-input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]
-output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] } ]
-ensemble_scheduling { step [
-  { model_name: "first" model_version: -1 input_map { key: "INPUT" value: "X" }
-    output_map { key: "OUTPUT" value: "mid" } },
-  { model_name: "second" model_version: -1 input_map { key: "INPUT" value: "mid" }
-    output_map { key: "OUTPUT" value: "Y" } } ] }
-"""
 
 
 def call(server: RunningServer, path: str, body: object = None) -> dict[str, object]:
@@ -36,16 +27,10 @@ def call(server: RunningServer, path: str, body: object = None) -> dict[str, obj
 
 
 def test_it_answers_as_it_did_and_with_the_edited_setting(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "1/model.py").write_text(objects.PYTHON_MODEL)
-        text = objects.PYTHON_CONFIG.replace('"doubler"', f'"{name}"')
-        if name == "first":
-            # What this leaves out the server fills in, as it does for its owner.
-            text = text.replace('name: "first"\n', "")
-        (tmp_path / name / "config.pbtxt").write_text(text)
-    (tmp_path / "pair/1").mkdir(parents=True)
-    (tmp_path / "pair/config.pbtxt").write_text(PAIR)
+    objects.write_pair(tmp_path)
+    first = tmp_path / "first/config.pbtxt"
+    # What this leaves out the server fills in, as it does for its owner.
+    first.write_text(first.read_text().replace('name: "first"\n', ""))
     found = plan.make(tmp_path, check_repository(tmp_path).as_dict(), "", frozenset({"python"}))
     assert (found.entry, found.tuned, found.blockers) == ("pair", "second", ())
     profile = {**DEFAULTS, **found.profile, "max_queue_delay_microseconds": 7000}
@@ -62,4 +47,4 @@ def test_it_answers_as_it_did_and_with_the_edited_setting(tmp_path: Path) -> Non
         assert answer["outputs"][0]["data"] == [6.0, 8.0]  # type: ignore[index]
     texts = files.rendered(tmp_path, found, "public", profile, DEFAULTS)
     assert "max_queue_delay_microseconds: 7000" in texts["second/config.pbtxt"]
-    assert texts["first/config.pbtxt"] == (tmp_path / "first/config.pbtxt").read_text()
+    assert texts["first/config.pbtxt"] == first.read_text()
