@@ -78,6 +78,10 @@ class Looks:
         """Probes in a row that a server that should generate has not answered, this one counted."""
         key = (row.uid, row.attempt)
         self._misses[key] = 0 if answered else self._misses.get(key, 0) + 1
+        known = self._moved.get(key)
+        if answered and known is not None:
+            # A model that takes no text answers without computing: it is asked again after the same time.
+            self._moved[key] = (known[0], time.monotonic())
         return self._misses[key]
 
     def forget(self, uid: str) -> None:

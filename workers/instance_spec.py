@@ -29,7 +29,15 @@ def server_spec(row: Instance, whole: bool = False) -> ServerSpec:
         gpu=visible_gpu(row.gpu),
         repository=_repository(row) if whole else (),
         auto_complete=row.revision.engine_id is None,
+        ranks=_ranks(row),
     )
+
+
+def _ranks(row: Instance) -> int:
+    """Processes that the engine needs, by its manifest."""
+    engine = row.revision.engine
+    told = (engine.manifest or {}).get("world_size") if engine is not None else None
+    return told if isinstance(told, int) and told > 1 else 1
 
 
 def server_ports(row: Instance) -> Ports:

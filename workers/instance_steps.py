@@ -408,8 +408,12 @@ class Stepper:
         return failures.leaked(leak) if leak is not None else ""
 
     def _leave(self, row: Instance) -> None:
-        self.runtime.cleanup(server_spec(row))
+        # First of all: a disk that takes nothing must not keep the slot.
         rows_side.release(row)
+        try:
+            self.runtime.cleanup(server_spec(row))
+        except OSError as error:
+            log.warning("instance %s leaves files behind: %s", row.uid, error)
         self.looks.forget(row.uid)
 
     def forget(self, row: Instance) -> None:

@@ -23,9 +23,10 @@ from apps.core import clock
 from apps.fleet import selectors as fleet_selectors
 from apps.fleet.models import Node
 from apps.serving import reconcile as rows_side
-from apps.serving import states
+from apps.serving import selectors, states
 from apps.serving.domain import repository
 from apps.serving.models import Instance
+from workers import address_book
 from workers.instance_spec import server_identity
 from workers.instance_steps import Stepper
 from workers.runtimes import memory_files, processes
@@ -51,6 +52,7 @@ class Reconciler:
         self.stepper = stepper
         self.deaths = DeathWatch(wake)
         self._clear_at = 0.0
+        self._addresses: object = None
 
     def tick(self) -> bool:
         """Take the next step of everything on this node. False where another tick runs or the node has not joined."""
@@ -75,7 +77,15 @@ class Reconciler:
             self.deaths.watch([identity for row in rows if (identity := server_identity(row)) is not None])
             for row in rows_side.forget_old(node):
                 self.stepper.forget(row)
+            self._tell_addresses()
         return True
+
+    def _tell_addresses(self) -> None:
+        """Keep the file of addresses; two statements a tick where nothing changed."""
+        now = address_book.signature()
+        if now != self._addresses:
+            address_book.write(selectors.deployments())
+            self._addresses = now
 
     def _step(self, rows: list[Instance], deadline: float) -> None:
         self.stepper.until = deadline

@@ -81,6 +81,18 @@ def _look(revision: Revision, read: Read) -> str:
     return verdict.action
 
 
+def compare(deployment: Deployment, seconds: float, read: Read | None = None) -> tuple[Figures, Figures]:
+    """What the active and the pending revision's servers did in the last `seconds`, in this order."""
+    pending = selectors.pending_revision(deployment)
+    rows = list(selectors.routable_instances().filter(deployment=deployment))
+    now = time.time()
+    found = []
+    for revision in (deployment.active_revision_id, pending.pk if pending else None):
+        ids = [row.pk for row in rows if row.revision_id == revision]
+        found.append(figures_of((read or _read)(ids, now - seconds, now)) if ids else Figures())
+    return found[0], found[1]
+
+
 def _instances(deployment: Deployment, revision: Revision) -> tuple[list[Instance], list[Instance]]:
     rows = list(selectors.routable_instances().filter(deployment=deployment))
     new = [row for row in rows if row.revision_id == revision.pk]

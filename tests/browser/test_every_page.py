@@ -61,6 +61,7 @@ PAGES = (
     Case("/metrics/alerts/silences/", "planned work", "main .button-primary"),
     Case("/metrics/alerts/channels/", "hooks.example.org", "#rows button"),
     Case("/metrics/alerts/notifications/", "200 ok", "#filter-q"),
+    Case("/deployments/demo/rollout/", "Timeline", "main .button-small"),
     Case("/deployments/demo/advice/", "cannot say", "main .button-small"),
     Case("/fleet/", "cpu0", "main button"),
     Case("/gateway/", "Requests/min", "main .button-primary"),

@@ -234,13 +234,18 @@ def repeat_tasks(installation: Installation) -> Outcome:
 
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("web killed (SIGKILL)", _process("controlplane.asgi"), short=True),
-    Fault("control worker killed (SIGKILL)", _process("ctl@"), short=True),
+    Fault(
+        "web, control worker, beat and telemetry killed at once",
+        _process("controlplane.asgi", "ctl@", "celery -A controlplane beat", "run_telemetry"),
+        short=True,
+    ),
+    Fault("web killed (SIGKILL)", _process("controlplane.asgi")),
+    Fault("control worker killed (SIGKILL)", _process("ctl@")),
     Fault("GPU and load workers killed", _process("gpu0@", "load@")),
-    Fault("beat killed", _process("celery -A controlplane beat"), short=True),
-    Fault("telemetry killed", _process("run_telemetry"), short=True),
+    Fault("beat killed", _process("celery -A controlplane beat")),
+    Fault("telemetry killed", _process("run_telemetry")),
     Fault("redis killed", _process("redis-server"), short=True),
-    Fault("redis flushed (FLUSHALL)", flush_redis, short=True),
+    Fault("redis flushed (FLUSHALL)", flush_redis),
     Fault("database locked for 3 s", lock_database),
     Fault("control worker stopped for 5 s (SIGSTOP)", _process("ctl@", number=signal.SIGSTOP)),
     Fault("web stopped for 5 s (SIGSTOP)", _process("controlplane.asgi", number=signal.SIGSTOP)),

@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--updates", type=int, default=100)
     parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=64, help="length of each answer")
+    parser.add_argument("--tokens", type=int, default=48, help="length of each answer")
     options = parser.parse_args(argv)
     with own_stack() as installation:
         run(installation, options.updates, options.streams, options.tokens, say=True)

@@ -43,6 +43,7 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "serving:instances": (DEMO, EVERYBODY),
     "serving:configuration": (DEMO, EVERYBODY),
     "serving:advice": (DEMO, EVERYBODY),
+    "serving:rollout": (DEMO, EVERYBODY),
     "serving:access": (DEMO, EVERYBODY),
     "serving:edit": (DEMO, OPERATORS),
     "serving:log": (ABC, EVERYBODY),

@@ -127,6 +127,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v2":
             about = {"name": self.options["--id"], "version": behaviour().get("version", "2.71.0")}
             return self.answer(200, about)
+        if self.path == f"/v2/models/{self.model.name}":
+            names = ("text_input", "max_tokens", "stream")
+            return self.answer(200, {"name": self.model.name, "inputs": [{"name": name} for name in names]})
         if self.path == "/metrics":
             count = behaviour().get("in_flight", 0)
             labels = '{model="m",version="1"}'

@@ -6,11 +6,13 @@ import errno
 import os
 import signal
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from apps.core import clock
 from apps.core.transitions import transition
 from apps.fleet.models import GpuLease
 from apps.serving import selectors, services, states
@@ -20,6 +22,7 @@ from tests.runtimes.rows import identity_of, only_instance
 from tests.support.standin import StandIn, Ticker, with_file
 from workers import instance_looks, instance_steps
 from workers.runtimes import memory_files, processes
+from workers.runtimes.triton import TritonRuntime
 
 
 def test_a_worker_that_comes_back_adopts_and_starts_no_second_server(
@@ -91,6 +94,24 @@ def test_a_model_that_generates_nothing_is_replaced(
     standin.behave(probe="ok", in_flight=0)
     ticker.until_state(demo, states.READY)
     assert CrashReport.objects.get().was == states.SERVING
+
+
+@pytest.mark.parametrize("hours", [3, -3])
+def test_a_jump_of_the_clock_ends_nothing(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    ticker.until_state(demo, states.READY)
+    first = only_instance()
+    real = clock.now
+    monkeypatch.setattr(clock, "now", lambda: real() + timedelta(hours=hours))
+    ticker.restart()
+    for _tick in range(3):
+        ticker.tick()
+    assert (only_instance().pk, only_instance().pid, only_instance().state) == (
+        first.pk,
+        first.pid,
+        states.SERVING,
+    )
 
 
 def test_a_crash_loop_is_shown_and_every_crash_is_kept(
@@ -303,6 +324,7 @@ def test_a_full_disk_is_said_with_its_remedy(
 
     with monkeypatch.context() as broken:
         broken.setattr(repository, "write", full)
+        broken.setattr(TritonRuntime, "cleanup", full)
 
         def told() -> bool:
             demo.refresh_from_db()
@@ -312,5 +334,7 @@ def test_a_full_disk_is_said_with_its_remedy(
     assert "No space left" in demo.sentence
     assert demo.remedy
     assert standin.starts() == 0
+    # Nothing of the failed starts holds the slot.
+    assert GpuLease.objects.filter(released_at=None).count() <= 1
     # Space was made, and nobody had to press anything.
     ticker.until_state(demo, states.READY)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,13 @@ from apps.streaming.selectors import pick_instance
 from tests import objects
 from tests.runtimes.rows import only_instance
 from tests.support.standin import StandIn, Ticker
+from workers import address_book
+
+
+def addresses() -> list[dict[str, Any]]:
+    """What clients of this node that call Triton directly read."""
+    found: list[dict[str, Any]] = json.loads((address_book.folder() / "demo.json").read_text())["servers"]
+    return found
 
 
 def test_the_newer_revision_is_started_beside_the_old_one_which_then_drains(
@@ -31,6 +40,7 @@ def test_the_newer_revision_is_started_beside_the_old_one_which_then_drains(
     demo.refresh_from_db()
     assert demo.state == states.READY
     assert [endpoint.uid for endpoint in selectors.endpoints(demo)] == [old.uid]
+    assert [each["uid"] for each in addresses()] == [old.uid]
     standin.behave(load="ok")
     ticker.until(lambda: Instance.objects.filter(pk=old.pk, state=states.GONE).exists())
     new = only_instance()
@@ -38,6 +48,8 @@ def test_the_newer_revision_is_started_beside_the_old_one_which_then_drains(
     assert (demo.state, demo.active_revision_id) == (states.READY, new.revision_id)
     assert [row.state for row in demo.revisions.order_by("number")] == [states.SUPERSEDED, states.ACTIVE]
     assert [endpoint.uid for endpoint in selectors.endpoints(demo)] == [new.uid]
+    assert [(each["uid"], each["weight"]) for each in addresses()] == [(new.uid, 100.0)]
+    assert addresses()[0]["http"] == f"http://127.0.0.1:{new.http_port}"
 
 
 def test_where_no_room_is_left_the_old_server_is_stopped_first(

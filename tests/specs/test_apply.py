@@ -211,7 +211,9 @@ def test_there_and_back_again() -> None:
     apply()
     objects.batching("on", strategy="none")
     objects.batching("1e3")
-    objects.deployment("gpu", placement={"device": "gpu", "share": 20}, replicas=3)
+    slo = {"ttft_ms": 400.0, "window_seconds": 60}
+    rollout = {"max_surge": 2, "canary": [{"weight": 10, "seconds": 300}]}
+    objects.deployment("gpu", placement={"device": "gpu", "share": 20}, replicas=3, slo=slo, rollout=rollout)
     exported = services.export("cli")
     assert services.plan("cli", exported, "f.yaml").is_empty
     names = [document["metadata"]["name"] for document in yaml.safe_load_all(exported)]

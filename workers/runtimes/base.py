@@ -44,7 +44,8 @@ class ServerSpec:
 
     `gpu` is null for a CPU slot, else what CUDA_VISIBLE_DEVICES takes (a UUID or an index).
     `repository` are the files of its repository. `auto_complete`: Triton may fill in what configurations leave out,
-    as it does for people's own models.
+    as it does for people's own models. `ranks`: processes that the engine needs, one a GPU; `gpu` then names as many,
+    with commas.
     """
 
     uid: str
@@ -53,6 +54,7 @@ class ServerSpec:
     gpu: str | None
     repository: tuple[RepositoryFile, ...] = field(repr=False, default=())
     auto_complete: bool = False
+    ranks: int = 1
 
     @property
     def log(self) -> Path:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from apps.core import ids
 from apps.core.exceptions import InflightError
 from apps.serving.domain import repository
-from workers.runtimes import arguments, memory_files, ports, processes, spawn
+from workers.runtimes import arguments, memory_files, mpi, ports, processes, spawn
 from workers.runtimes.arguments import HEADER, Installation
 from workers.runtimes.base import (
     Failure,
@@ -150,6 +150,9 @@ class TritonRuntime(ServerRuntime):
         argv = arguments.compose_argv(
             installation, spec.uid, spec.folder / "repository", chosen, secret, spec.auto_complete
         )
+        if spec.ranks > 1:
+            mpi.require_one_host(spec.ranks, len(spec.gpu.split(",")) if spec.gpu else 0)
+            argv = mpi.compose(argv, spec.ranks, mpi.launcher(), spec.model, os.geteuid() == 0)
         home = Path(settings.INFLIGHT_HOME)
         return Launch(
             argv=argv,

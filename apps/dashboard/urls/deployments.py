@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.dashboard.views import advice
+from apps.dashboard.views import advice, rollout
 from apps.dashboard.views import deployment as one
 from apps.dashboard.views import deployments as views
 
@@ -24,6 +24,7 @@ urlpatterns = [
     path("<str:name>/deploy/", views.deploy, name="deploy"),
     path("<str:name>/stop/", views.stop, name="stop"),
     path("<str:name>/delete/", views.delete, name="delete"),
+    path("<str:name>/rollout/", rollout.rollout, name="rollout"),
     path("<str:name>/rollout/pause/", views.pause_rollout, name="pause_rollout"),
     path("<str:name>/rollout/resume/", views.resume_rollout, name="resume_rollout"),
     path("<str:name>/rollout/promote/", views.promote_rollout, name="promote_rollout"),

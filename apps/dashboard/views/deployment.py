@@ -33,6 +33,7 @@ def _tabs(row: Deployment, current: str) -> list[dict[str, Any]]:
         "deployment": _("Live"),
         "instances": _("Instances"),
         "configuration": _("Configuration"),
+        "rollout": _("Roll-out"),
         "advice": _("Advice"),
         "access": _("Access"),
     }

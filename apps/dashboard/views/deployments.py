@@ -15,7 +15,7 @@ from apps.accounts.roles import Action
 from apps.core.exceptions import InflightError, NotFound
 from apps.dashboard import lists, overview, pages, samples
 from apps.dashboard.access import may, person
-from apps.dashboard.forms import DeploymentForm
+from apps.dashboard.forms import POLICY_FIELDS, DeploymentForm, policy_initial
 from apps.dashboard.pages import action, page
 from apps.engines import selectors as engines
 from apps.engines.models import BuildProfile
@@ -58,7 +58,7 @@ def new(request: HttpRequest) -> HttpResponse:
         try:
             row = services.save_deployment(person(request), form.values())
         except InflightError as error:
-            pages.show_in(form, error, {"placement.device": "device"})
+            pages.show_in(form, error, POLICY_FIELDS)
         else:
             return _deploy_if_asked(request, row, form)
     return _form(request, form, status=422)
@@ -98,6 +98,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
             "replicas": row.replicas,
             "device": row.placement.get("device", "any"),
             "deploy": row.desired == Deployment.Desired.RUNNING,
+            **policy_initial(row),
         }
         return _form(request, _for(row, DeploymentForm(initial=initial)), row=row)
     form = _for(row, DeploymentForm(_with_name(request.POST, row.name)))
@@ -108,7 +109,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
         try:
             services.save_deployment(person(request), values, instance=row)
         except InflightError as error:
-            pages.show_in(form, error, {"placement.device": "device"})
+            pages.show_in(form, error, POLICY_FIELDS)
         else:
             return _deploy_if_asked(request, selectors.deployment(name), form)
     return _form(request, form, status=422, row=row)
@@ -213,14 +214,14 @@ def roll_back(request: HttpRequest, name: str, number: int) -> HttpResponse:
 def pause_rollout(request: HttpRequest, name: str) -> HttpResponse:
     """Hold the roll-out where it is."""
     services.pause_rollout(person(request), selectors.deployment(name))
-    return pages.done(request, _("The roll-out is paused."), to=_page_of(name))
+    return pages.done(request, _("The roll-out is paused."), to=reverse("serving:rollout", args=[name]))
 
 
 @action(Action.OPERATE)
 def resume_rollout(request: HttpRequest, name: str) -> HttpResponse:
     """Go on with a paused roll-out."""
     services.resume_rollout(person(request), selectors.deployment(name))
-    return pages.done(request, _("The roll-out goes on."), to=_page_of(name))
+    return pages.done(request, _("The roll-out goes on."), to=reverse("serving:rollout", args=[name]))
 
 
 @action(Action.OPERATE)
@@ -228,7 +229,9 @@ def promote_rollout(request: HttpRequest, name: str) -> HttpResponse:
     """Leave out the rest of the canary's steps."""
     services.promote_rollout(person(request), selectors.deployment(name))
     return pages.done(
-        request, _("The new revision takes all requests as its servers serve."), to=_page_of(name)
+        request,
+        _("The new revision takes all requests as its servers serve."),
+        to=reverse("serving:rollout", args=[name]),
     )
 
 
