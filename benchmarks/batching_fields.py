@@ -22,7 +22,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from apps.serving.domain.batching import BatchingFacts
+from apps.serving.domain.batching import BatchingFacts, Strategy
 from apps.serving.domain.priority_classes import PriorityClass
 from apps.serving.domain.priority_reach import LEVELS
 from apps.streaming.token_source import Endpoint, GenerationRequest, SamplingParams, StreamEnd, TokenDelta
@@ -33,6 +33,7 @@ from benchmarks.serving import MODEL, RunningServer, ServerProblem, find_install
 
 CLASSES = tuple(PriorityClass(name) for name in LEVELS)
 PLAIN = BatchingFacts("dynamic", 4, 512, 0, 64, 0)
+BOTH: tuple[Strategy, ...] = ("dynamic", "inflight")
 TOKENS = 16
 # What a refusal must be called for a client to know that it may try again.
 OVERLOADED = "overloaded"
@@ -167,7 +168,7 @@ def batch_size(bench: Bench) -> list[Row]:
         return batches(server, lambda: asyncio.run(ask_all(server, 8)))
 
     rows = []
-    for strategy, size in itertools.product(("dynamic", "inflight"), (2, 8)):
+    for strategy, size in itertools.product(BOTH, (2, 8)):
         facts = dataclasses.replace(PLAIN, strategy=strategy, slots=size, queue_delay_microseconds=100_000)
         found = bench.run(facts, work)
         share = full(found, size) if isinstance(found, dict) else 0.0
@@ -186,7 +187,7 @@ def batch_size(bench: Bench) -> list[Row]:
 def priority(bench: Bench) -> list[Row]:
     """Saturated with requests of the low class, one in five is of the high one: whose first token comes sooner?"""
     rows = []
-    for strategy in ("inflight", "dynamic"):
+    for strategy in BOTH:
         facts = dataclasses.replace(
             PLAIN,
             strategy=strategy,
@@ -228,7 +229,7 @@ async def _saturated(server: RunningServer, clients: int = 40, seconds: float = 
 def queue_size(bench: Bench) -> list[Row]:
     """Sixteen requests at once into a queue: what does not fit is refused at once, in words."""
     rows = []
-    for strategy, size in itertools.product(("dynamic", "inflight"), (2, 64)):
+    for strategy, size in itertools.product(BOTH, (2, 64)):
         facts = dataclasses.replace(PLAIN, strategy=strategy, slots=2, max_queue_size=size)
         seen = bench.run(facts, lambda server: asyncio.run(ask_all(server, 16)))
         gone = refused(seen if isinstance(seen, list) else [])

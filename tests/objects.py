@@ -171,6 +171,7 @@ def broken_repository(name: str = "pair") -> ModelRepository:
 
 def revision(of: Deployment, number: int = 1, state: str = serving_states.ACTIVE) -> Revision:
     """A revision with an engine of the deployment's profile."""
+    assert of.build_profile is not None
     made = Engine.objects.filter(quantization=of.build_profile.quantization).first()
     return Revision.objects.create(
         deployment=of,
