@@ -24,7 +24,10 @@ _TONES: dict[str, Tone] = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: title, state, how long it took or runs, and the command that it ran."""
+    """One stage: title, state, how long it took or runs, what it took of the host, and the command that it ran.
+
+    `doing` is what its log says that it does now, `note` what is worth knowing of how it ended.
+    """
 
     name: str
     title: str
@@ -32,6 +35,10 @@ class Stage:
     tone: Tone
     time: str
     argv: tuple[str, ...]
+    memory: str = ""
+    disk: str = ""
+    doing: str = ""
+    note: str = ""
 
 
 def _moment(value: Any) -> datetime | None:
@@ -52,6 +59,14 @@ def of(rows: Iterable[Mapping[str, Any]]) -> list[Stage]:
                 tone=_TONES.get(state, "idle"),
                 time=formats.duration(formats.since(begun, ended)) if begun else "",
                 argv=tuple(str(part) for part in row.get("argv") or ()),
+                memory=_size(row.get("peak_bytes")),
+                disk=_size(row.get("disk_bytes")),
+                doing=str(row.get("doing") or "") if state == "running" else "",
+                note=str(row.get("note") or ""),
             )
         )
     return found
+
+
+def _size(value: Any) -> str:
+    return str(formats.filesize(value)) if isinstance(value, int) and value else ""

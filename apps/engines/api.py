@@ -23,6 +23,7 @@ from apps.accounts.rest import (
 from apps.accounts.roles import Action, require
 from apps.engines import selectors, serialize, services
 from apps.engines.build_lists import BuildFilter, narrowed
+from apps.engines.builds_api import router as builds_router
 from apps.engines.memory_api import router as memory_router
 from apps.engines.quantization_api import router as quantization_router
 from apps.engines.shapes import BuildProfileFields, ParallelFields, TargetFields
@@ -257,3 +258,4 @@ def delete_engine(request: HttpRequest, fingerprint: str) -> dict[str, Any]:
 
 router.add_router("", memory_router)
 router.add_router("", quantization_router)
+router.add_router("", builds_router)

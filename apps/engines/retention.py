@@ -73,6 +73,12 @@ def policy_of(row: RetentionPolicy) -> Policy:
     return Policy(row.engines_days, row.stages_days, row.logs_days, row.keep_newest)
 
 
+def policy_dict(row: RetentionPolicy) -> dict[str, Any]:
+    """JSON form, with when it last cleaned up (null: never)."""
+    values = {name: getattr(row, name) for name in PolicyFields.model_fields}
+    return {**values, "last_run_at": row.last_run_at.isoformat() if row.last_run_at else None}
+
+
 def save_retention_policy(actor: audit.Actor, data: Mapping[str, Any]) -> RetentionPolicy:
     """Change the policy; what is left out keeps its value. Raises InvalidInput naming the field."""
     require(actor, Action.CONFIGURE)

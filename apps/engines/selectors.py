@@ -23,7 +23,7 @@ from apps.registry.models import Checkpoint
 
 def build_profiles() -> QuerySet[BuildProfile]:
     """All build profiles by name."""
-    return BuildProfile.objects.select_related("checkpoint")
+    return BuildProfile.objects.select_related("checkpoint", "quantization_profile")
 
 
 def build_profile(name: str) -> BuildProfile:
@@ -103,7 +103,7 @@ def newest_engine(profile: BuildProfile) -> Engine | None:
             builds__profile=profile,
             checkpoint=profile.checkpoint,
             builder=profile.builder,
-            quantization=profile.quantization,
+            quantization=profile.weight_format,
         )
         .order_by("-created_at")
         .first()

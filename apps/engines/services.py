@@ -20,26 +20,34 @@ from apps.engines.attempts import (
     requeue_build,
 )
 from apps.engines.builds import cancel_build, retry_build, start_build
+from apps.engines.imports import import_engine
 from apps.engines.profiles import (
     delete_build_profile,
     delete_quantization_profile,
     save_build_profile,
     save_quantization_profile,
 )
+from apps.engines.rebuilds import rebuild_for_node
+from apps.engines.remedies import apply_remedy
+from apps.engines.retention import clean_up, save_retention_policy, set_pinned
 
 __all__ = [
     "Artefact",
     "Claim",
     "Failure",
     "Renewal",
+    "apply_remedy",
     "cancel_build",
     "claim_build",
+    "clean_up",
     "delete_build_profile",
     "delete_engine",
     "delete_quantization_profile",
     "end_cancelled",
     "fail_build",
     "finish_build",
+    "import_engine",
+    "rebuild_for_node",
     "record_child",
     "record_plan",
     "record_progress",
@@ -49,5 +57,7 @@ __all__ = [
     "retry_build",
     "save_build_profile",
     "save_quantization_profile",
+    "save_retention_policy",
+    "set_pinned",
     "start_build",
 ]

@@ -60,6 +60,12 @@ DOORS: dict[str, Doors] = {
     "engines.cancel_build": Doors("engines:cancel", "cancel_build", "build cancel"),
     "engines.retry_build": Doors("engines:retry", "retry_build", "build retry"),
     "engines.delete_engine": Doors("engines:delete_engine", "delete_engine", "engine delete"),
+    "engines.apply_remedy": Doors("engines:apply_remedy", "apply_remedy", "build remedy"),
+    "engines.rebuild_for_node": Doors("engines:rebuild", "rebuild_engine", "engine rebuild"),
+    "engines.import_engine": Doors("engines:import", "import_engine", "engine import"),
+    "engines.clean_up": Doors("engines:clean_up", "clean_up", "retention clean"),
+    "engines.set_pinned": Doors("engines:pin", "set_pinned", "retention pin"),
+    "engines.save_retention_policy": Doors("engines:policy", "save_retention_policy", "retention policy"),
     "serving.save_batching_profile": Doors(
         "admin:serving_batchingprofile_add", "create_batching_profile", BY_YAML
     ),
@@ -279,7 +285,7 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
         "change_load_test",
     }
     # Questions whose input is too large for an address.
-    asking = {"plan_memory", "translate_command"}
+    asking = {"plan_memory", "translate_command", "look_at_engine"}
     assert changing - twins - asking == {
         doors.api for doors in DOORS.values() if not doors.api.startswith("(")
     } - {"export_specs"}
@@ -303,4 +309,10 @@ def test_every_command_on_objects_is_in_the_table() -> None:
                 "load_run capacity",
                 "study show",
                 "model_repository plan",
+                "build remedies",
+                "build compare",
+                "engine check",
+                "engine look",
+                "retention plan",
+                "retention unpin",
             }

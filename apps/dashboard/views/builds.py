@@ -12,11 +12,21 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action
 from apps.core.exceptions import InflightError, InvalidInput, NotFound, NotPossibleNow
-from apps.dashboard import build_rows, facts, lists, logs, pages, previews, stages
+from apps.dashboard import (
+    build_page,
+    build_resources,
+    build_rows,
+    facts,
+    lists,
+    logs,
+    pages,
+    previews,
+    stages,
+)
 from apps.dashboard.access import person
 from apps.dashboard.forms import BuildForm
 from apps.dashboard.pages import action, page
-from apps.engines import selectors, services
+from apps.engines import remedies, selectors, services
 from apps.engines.models import Build, BuildProfile, Quantization
 from apps.engines.states import SUCCEEDED
 from apps.registry import selectors as registry
@@ -52,7 +62,12 @@ def build(request: HttpRequest, number: int) -> HttpResponse:
         "engine": row.engine,
         "engine_facts": facts.engine(row.engine) if row.engine else [],
         "manifest": facts.manifest(row.engine.manifest) if row.engine else [],
-        "diagnosis": (row.diagnosis or {}).get("diagnosis", row.diagnosis),
+        "diagnosis": build_page.diagnosis_of(row),
+        "remedies": remedies.remedies_of(row),
+        "commands": build_page.commands(row),
+        "resources": build_resources.resources(row),
+        "history": build_page.history(row) if row.profile_id else [],
+        "fits": build_page.fits(row.engine) if row.engine else [],
         "deployments": _deployments(row),
         "log": tail,
         "topic": f"log:build:{row.number}",

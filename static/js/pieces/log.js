@@ -33,6 +33,7 @@ export class LogView {
   #shown = null;
   #before = 0;
   #current = -1;
+  #marked = -1;
   #matches = [];
   #frame = 0;
 
@@ -61,6 +62,8 @@ export class LogView {
       this.note.textContent = gettext("The log cannot be read now.");
     }
     this.#takeOver();
+    const linked = /^#log-(\d{1,9})$/.exec(location.hash);
+    if (linked) this.goTo(Number(linked[1]));
     if (!("liveLog" in this.root.dataset)) return;
     live.subscribe(this.root.dataset.topic, {
       log: ({ text, reset, skipped }) => {
@@ -158,6 +161,7 @@ export class LogView {
     row.className = `log-row log-${this.#levels[index]}`;
     if (matching.has(at)) row.classList.add("is-match");
     if (this.#matches[this.#current] === at) row.classList.add("is-current");
+    if (index === this.#marked) row.classList.add("is-evidence");
     const number = document.createElement("span");
     number.className = "log-no";
     number.textContent = this.#before + index + 1;
@@ -222,6 +226,21 @@ export class LogView {
     });
   }
 
+  // A line by its number in the whole log, as evidence and links name it.
+  goTo(number) {
+    this.level.value = "all";
+    this.#filter();
+    const at = number - 1 - this.#before;
+    if (at < 0 || at >= this.#lines.length) {
+      toast("bad", gettext("That line is not loaded: download the log to see it."));
+      return;
+    }
+    this.#marked = at;
+    this.root.scrollIntoView({ block: "nearest" });
+    this.#show(at);
+    this.view.focus({ preventScroll: true });
+  }
+
   #firstError() {
     this.level.value = "all";
     this.#filter();
@@ -231,14 +250,24 @@ export class LogView {
   }
 }
 
+const views = new WeakMap();
+
 export function startLogs(root = document) {
   for (const node of root.querySelectorAll("[data-log]")) {
     if (!node.dataset.started) {
       node.dataset.started = "1";
-      new LogView(node);
+      views.set(node, new LogView(node));
     }
   }
 }
 
 startLogs();
 document.addEventListener("live:drawn", () => startLogs());
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("[data-log-line]");
+  const log = link && document.querySelector("[data-log]");
+  if (!log || !views.has(log)) return;
+  event.preventDefault();
+  history.replaceState(null, "", link.getAttribute("href"));
+  views.get(log).goTo(Number(link.dataset.logLine));
+});
