@@ -7,6 +7,8 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from apps.registry.models import Checkpoint
+
 _PLAIN = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
 
 
@@ -37,6 +39,14 @@ class AdoptForm(forms.Form):
         help_text=_("The new batching profile gets this name, too."),
     )
     model = forms.ChoiceField(label=_("Model that answers"), required=False)
+    checkpoint = forms.ModelChoiceField(
+        label=_("Checkpoint of its TensorRT-LLM engines"),
+        queryset=Checkpoint.objects.all(),
+        to_field_name="name",
+        required=False,
+        empty_label=_("none: leave them where they are"),
+        help_text=_("With it they are listed among the engines, with what they fit."),
+    )
 
     def __init__(self, *args: Any, models: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

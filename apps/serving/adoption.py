@@ -16,6 +16,7 @@ from apps.core import audit
 from apps.core.exceptions import InflightError, InvalidInput, NotPossibleNow
 from apps.engines import profiles as build_profiles
 from apps.engines import states as engine_states
+from apps.engines.imports import import_engine
 from apps.engines.models import BuildProfile, Engine, Quantization
 from apps.registry import services as registry
 from apps.registry import states as checkpoint_states
@@ -27,6 +28,7 @@ from apps.serving.domain.adopting import settings as own_settings
 from apps.serving.domain.adopting.plan import Plan
 from apps.serving.domain.repository import RepositoryFile
 from apps.serving.domain.repository_check import fill_template, trtllm_parameters
+from apps.serving.domain.repository_check.parameters import given as given_parameter
 from apps.serving.models import BatchingProfile, Deployment, ModelRepository, Revision
 from apps.serving.profiles import save_batching_profile
 
@@ -51,9 +53,10 @@ def adopt_repository(
 ) -> Deployment:
     """Make a deployment, stopped, of a repository, with a batching profile that says what its settings say.
 
-    `data` may hold model (which one answers), profile (name of the new batching profile; default: `name`), replicas
-    and placement. A repository that Inflight wrote itself becomes an ordinary deployment of its engine. Raises
-    InvalidInput with every reason where it cannot be served.
+    `data` may hold model (which one answers), profile (name of the new batching profile; default: `name`),
+    checkpoint (that of TensorRT-LLM engines, which are then taken into the list of engines), replicas and placement.
+    A repository that Inflight wrote itself becomes an ordinary deployment of its engine. Raises InvalidInput with
+    every reason where it cannot be served.
     """
     require(actor, Action.CONFIGURE)
     given = dict(data or {})
@@ -65,11 +68,14 @@ def adopt_repository(
         )
     _check_names(found, name)
     profile_name = str(given.pop("profile", "") or name)
+    checkpoint = str(given.pop("checkpoint", "") or "")
     with transaction.atomic():
         if found.kind == "llamacpp":
             wanted: dict[str, Any] = {"build_profile": _engine_of(actor, repository, found, name)}
         else:
             wanted = {"repository": repository, "repository_model": found.entry}
+        if checkpoint:
+            _take_engines(actor, repository, found, checkpoint)
         wanted["batching"] = save_batching_profile(actor, {**found.profile, "name": profile_name})
         return _deployment(actor, name, {**wanted, **given})
 
@@ -116,6 +122,24 @@ def _engine_of(actor: User | str, repository: ModelRepository, found: Plan, name
         )
     kind = str(checkpoint.facts.get("file_type") or "")
     return _profile_for(actor, checkpoint, kind if kind in Quantization.values else Quantization.F16, name)
+
+
+def _take_engines(actor: User | str, repository: ModelRepository, found: Plan, checkpoint: str) -> None:
+    """Put the TensorRT-LLM engines that the models name into the list of engines; a known one stays as it is."""
+    models = plan.read_models(Path(repository.folder))
+    for name in found.needed:
+        folder = (
+            given_parameter(models[name].read, "gpt_model_path")
+            if models[name].kind == "tensorrt_llm"
+            else ""
+        )
+        if not folder:
+            continue
+        try:
+            import_engine(actor, {"path": folder, "checkpoint": checkpoint})
+        except NotPossibleNow as known:
+            if known.code != "engine_known":
+                raise
 
 
 def _profile_for(actor: User | str, checkpoint: Checkpoint, quantization: str, name: str) -> BuildProfile:

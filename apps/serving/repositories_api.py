@@ -74,6 +74,9 @@ class Adoption(BaseModel):
         "", max_length=255, description="Which model answers; empty: the ensemble, or the only one."
     )
     profile: str = Field("", max_length=63, description="Name of the new batching profile; empty: `name`.")
+    checkpoint: str = Field(
+        "", max_length=63, description="Checkpoint of its TensorRT-LLM engines, to list them among the engines."
+    )
     replicas: int = Field(1, ge=1, le=64)
     placement: Placement = Field(default_factory=Placement)
 

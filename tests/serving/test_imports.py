@@ -11,11 +11,13 @@ from django.conf import settings
 
 from apps.accounts.roles import CODE_AUTHOR, OPERATOR
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
+from apps.engines.models import Engine
 from apps.registry.services import keep_upload
 from apps.serving import adoption, imports, preview, selectors, services
 from apps.serving.models import BatchingProfile, Deployment
 from apps.serving.serialize import deployment_dict, revision_dict
 from tests import objects, people
+from tests.serving.repository_check.world import Repository
 
 pytestmark = pytest.mark.django_db
 
@@ -162,3 +164,24 @@ def test_a_pasted_line_becomes_a_profile() -> None:
     assert [found["id"] for found in findings] == ["unknown_variable"]
     with pytest.raises(InvalidInput, match=r"no fill_template\.py line"):
         services.profile_of_line("test", "other", "ls")
+
+
+def test_engines_of_a_repository_are_listed_with_their_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adoption, "backends", lambda: frozenset({"python", "tensorrtllm"}))
+    root = Path(settings.INFLIGHT_HOME) / "checkpoints/trtllm"
+    root.mkdir(parents=True, exist_ok=True)
+    repository = Repository(root)
+    repository.check()
+    (repository.engine / "rank0.engine").write_bytes(b"engine")
+    row = services.import_repository("test", "trtllm", {"path": str(repository.path)})
+    made = services.adopt_repository("test", row, "assistant", {"checkpoint": objects.checkpoint().name})
+    assert (made.repository_model, made.batching.engine, made.batching.strategy) == (
+        "ensemble",
+        "trtllm",
+        "inflight",
+    )
+    engine = Engine.objects.get()
+    assert (engine.provenance, engine.builder) == (Engine.Provenance.IMPORTED, "trtllm")
+    # The same repository once more: its engine is known.
+    services.adopt_repository("test", row, "again", {"checkpoint": "tiny"})
+    assert Engine.objects.count() == 1

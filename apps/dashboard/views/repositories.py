@@ -121,7 +121,8 @@ def _free_name(row: ModelRepository) -> str:
 
 
 def _adopted(request: HttpRequest, row: ModelRepository, form: AdoptForm) -> HttpResponse | None:
-    data = {"model": form.cleaned_data["model"]}
+    checkpoint = form.cleaned_data["checkpoint"]
+    data = {"model": form.cleaned_data["model"], "checkpoint": checkpoint.name if checkpoint else ""}
     try:
         made = services.adopt_repository(person(request), row, form.cleaned_data["name"], data)
     except InflightError as error:

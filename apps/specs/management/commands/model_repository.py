@@ -29,6 +29,7 @@ def _adoption(parser: ArgumentParser) -> None:
     parser.add_argument("--as", dest="deployment", required=True, metavar="NAME", help=_("public name"))
     parser.add_argument("--model", default="", help=_("which model answers"))
     parser.add_argument("--profile", default="", help=_("name of the new batching profile"))
+    parser.add_argument("--checkpoint", default="", help=_("of its TensorRT-LLM engines, to list them"))
     parser.add_argument("--replicas", type=int, default=1)
 
 
@@ -74,7 +75,7 @@ def _plan(actor: Actor, options: Mapping[str, Any]) -> Outcome:
 
 
 def _adopt(actor: Actor, options: Mapping[str, Any]) -> Outcome:
-    data = {key: options[key] for key in ("model", "profile", "replicas")}
+    data = {key: options[key] for key in ("model", "profile", "checkpoint", "replicas")}
     repository = selectors.model_repository(options["name"])
     row = services.adopt_repository(actor, repository, options["deployment"], data)
     said = _("%(name)s serves %(what)s once it is deployed.") % {"name": row.name, "what": row.serves}
