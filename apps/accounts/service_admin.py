@@ -35,6 +35,7 @@ class PreviewPart:
     rows: tuple[tuple[Any, Any], ...] = ()
     findings: tuple[Finding, ...] = ()
     changes: tuple[tuple[str, Any, Any], ...] = ()
+    sentences: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,11 @@ class ServiceAdmin(RefusalMixin, StatusAdmin, ModelAdmin, _WithoutTransaction):
             raise PermissionDenied
         form = self.get_form(request, row, change=row is not None)(request.POST, instance=row)
         form.is_valid()
-        return HttpResponse(self._drawn(form.instance, form, _refused(form)))
+        return HttpResponse(self._drawn(form.instance, form, _refused(form)) + self.preview_extra(form))
+
+    def preview_extra(self, form: Any) -> SafeString:
+        """Marks of the page to replace beside the preview, as htmx swaps them out of band."""
+        return SafeString("")
 
     def render_change_form(
         self,

@@ -1,4 +1,4 @@
-"""Batching profiles and deployments as configuration; revisions and instances as records."""
+"""Deployments as configuration; revisions and instances as records. Batching profiles are in profile_admin."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from apps.accounts.roles import Action
 from apps.accounts.service_admin import Preview, ServiceAdmin, StatusAdmin
 from apps.core.admin import ReadOnlyAdmin
 from apps.serving import services, serving_preview, states
-from apps.serving.forms import BatchingProfileForm, DeploymentForm
-from apps.serving.models import BatchingProfile, Deployment, Instance, Revision
+from apps.serving.forms import PLACED_FIELDS, DeploymentForm
+from apps.serving.models import Deployment, Instance, Revision
+from apps.serving.profile_admin import BatchingProfileAdmin
+
+__all__ = ["BatchingProfileAdmin", "DeploymentAdmin", "InstanceAdmin", "RevisionAdmin"]
 
 
 def _deploy(user: User, row: Deployment) -> str:
@@ -46,51 +49,6 @@ def _restart(user: User, row: Instance) -> str:
     return _t("%(uid)s finishes its requests and is started again.") % {"uid": row.uid}
 
 
-@admin.register(BatchingProfile)
-class BatchingProfileAdmin(ServiceAdmin):
-    """How requests share an engine."""
-
-    form = BatchingProfileForm
-    list_display = [
-        "name",
-        "strategy",
-        "max_batch_size",
-        "max_seq_len",
-        "max_queue_size",
-        "threads",
-        "updated_at",
-    ]
-    list_filter = ["strategy"]
-    search_fields = ["name"]
-    fieldsets = [
-        (_("Batching profile"), {"fields": ["name", "strategy"]}),
-        (_("Capacity"), {"fields": ["max_batch_size", "max_seq_len", "threads"]}),
-        (
-            _("Waiting requests"),
-            {
-                "fields": [
-                    "max_queue_size",
-                    "max_queue_delay_microseconds",
-                    "queue_timeout_microseconds",
-                    "preferred_batch_sizes",
-                ]
-            },
-        ),
-    ]
-
-    def save_through_service(self, actor: User, form: Any, row: BatchingProfile | None) -> BatchingProfile:
-        """Create or change it."""
-        return services.save_batching_profile(actor, form.cleaned_data, row)
-
-    def delete_through_service(self, actor: User, row: BatchingProfile) -> None:
-        """Delete it."""
-        services.delete_batching_profile(actor, row)
-
-    def preview(self, row: BatchingProfile, form: Any) -> Preview:
-        """Memory and parameters."""
-        return serving_preview.of_profile(row)
-
-
 @admin.register(Deployment)
 class DeploymentAdmin(ServiceAdmin):
     """Engines served under a public name."""
@@ -105,6 +63,7 @@ class DeploymentAdmin(ServiceAdmin):
     base_fieldsets = (
         (_("Deployment"), {"fields": ["name", "build_profile", "batching"]}),
         (_("Servers"), {"fields": ["replicas", "device", "share"]}),
+        (_("TensorRT-LLM: paths, GPUs and ranks"), {"fields": list(PLACED_FIELDS), "classes": ["collapse"]}),
     )
     status_fieldset = (_("Status"), {"fields": ["desired", "active_revision", "deployed_at"]})
     object_actions = (

@@ -11,11 +11,23 @@ from pydantic import BaseModel, ConfigDict, Field
 from apps.accounts.rest import REFUSALS, LogQuery, LogText, Page, PageQuery, actor_of, page_of
 from apps.accounts.roles import Action, require
 from apps.realtime.log_window import read_window
-from apps.serving import crashes, inputs, preview, selectors, serialize, services, timeline
+from apps.serving import (
+    changes,
+    crashes,
+    inputs,
+    preview,
+    selectors,
+    serialize,
+    services,
+    timeline,
+    versions,
+)
 from apps.serving.models import Deployment as DeploymentRow
 from apps.serving.models import Revision as RevisionRow
 from apps.serving.schemas import (
     BatchingProfile,
+    BatchingProfilePlan,
+    BatchingProfileVersion,
     CrashReport,
     Deployment,
     Instance,
@@ -34,6 +46,22 @@ class NewBatchingProfile(BatchingProfileFields):
     """A batching profile to create."""
 
     name: str
+
+
+class Confirmation(BaseModel):
+    """The change that was looked at."""
+
+    confirm: str = Field(
+        "", max_length=64, description="The plan's token: refused where the change has become another one."
+    )
+
+
+class ProfileRollBack(BaseModel):
+    """Which version of a profile shall hold again."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    version: int = Field(ge=1, le=2**31 - 1, description="Number of a version.")
 
 
 class NewDeployment(DeploymentFields):
@@ -105,14 +133,59 @@ def get_batching_profile(request: HttpRequest, name: str) -> dict[str, Any]:
     operation_id="change_batching_profile",
     tags=PROFILES,
 )
-def change_batching_profile(request: HttpRequest, name: str, body: BatchingProfileFields) -> dict[str, Any]:
+def change_batching_profile(
+    request: HttpRequest, name: str, body: BatchingProfileFields, confirmation: Query[Confirmation]
+) -> dict[str, Any]:
     """Change a batching profile; what is left out goes back to its default.
 
-    Deployments keep what they run until they are deployed again.
+    Deployments keep what they run until they are deployed again. `plan_batching_profile` says beforehand what would
+    change and restart.
     """
     require(actor_of(request), Action.CONFIGURE)
     profile = selectors.batching_profile(name)
-    changed = services.save_batching_profile(actor_of(request), body.model_dump(mode="json"), profile)
+    changed = services.save_batching_profile(
+        actor_of(request), body.model_dump(mode="json"), profile, confirmation.confirm or None
+    )
+    return serialize.batching_profile_dict(changed)
+
+
+@router.post(
+    "/batching-profiles/{name}/plan",
+    response={200: BatchingProfilePlan, **REFUSALS},
+    operation_id="plan_batching_profile",
+    tags=PROFILES,
+)
+def plan_batching_profile(request: HttpRequest, name: str, body: BatchingProfileFields) -> dict[str, Any]:
+    """What changing it so would do: fields, files of each deployment, what restarts. Saves nothing."""
+    require(actor_of(request), Action.CONFIGURE)
+    profile = selectors.batching_profile(name)
+    found = changes.plan_batching_profile(actor_of(request), body.model_dump(mode="json"), profile)
+    return found.as_dict()
+
+
+@router.get(
+    "/batching-profiles/{name}/versions",
+    response={200: Page[BatchingProfileVersion], **REFUSALS},
+    operation_id="list_batching_profile_versions",
+    tags=PROFILES,
+)
+def list_batching_profile_versions(request: HttpRequest, name: str, page: Query[PageQuery]) -> dict[str, Any]:
+    """What the profile said after each change, the newest first, with who and when."""
+    require(actor_of(request), Action.VIEW)
+    return page_of(selectors.batching_profile(name).versions.all(), page, versions.version_dict)
+
+
+@router.post(
+    "/batching-profiles/{name}/roll-back",
+    response={200: BatchingProfile, **REFUSALS},
+    operation_id="roll_back_batching_profile",
+    tags=PROFILES,
+)
+def roll_back_batching_profile(request: HttpRequest, name: str, body: ProfileRollBack) -> dict[str, Any]:
+    """Give the profile the values of an earlier version. Deployments keep what they run until deployed again."""
+    require(actor_of(request), Action.CONFIGURE)
+    profile = selectors.batching_profile(name)
+    changed = services.roll_back_batching_profile(actor_of(request), profile, body.version)
     return serialize.batching_profile_dict(changed)
 
 

@@ -1,111 +1,29 @@
-"""The admin's forms of batching profiles and deployments."""
+"""The admin's form of deployments; that of batching profiles is profile_form."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from apps.accounts.service_admin import ServiceForm
-from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.domain.trtllm import settings
+from apps.serving.models import Deployment
+from apps.serving.profile_form import setting_field
+
+# The engine's own folder is filled in from the build.
+PLACED_FIELDS: dict[str, str] = {f"trtllm_{key}": key for key in settings.PLACED if key != "gpt_model_path"}
 
 
-class WholeNumbersField(forms.CharField):
-    """A list of whole numbers, written with commas or spaces between them."""
-
-    widget = UnfoldAdminTextInputWidget
-
-    def prepare_value(self, value: Any) -> Any:
-        """The list as it is written."""
-        return ", ".join(map(str, value)) if isinstance(value, list) else value
-
-    def to_python(self, value: Any) -> Any:
-        """The numbers. Raises ValidationError naming what is none."""
-        if isinstance(value, list):
-            return value
-        words = str(value or "").replace(",", " ").split()
-        wrong = next((word for word in words if not word.isdecimal() or len(word) > 6), None)
-        if wrong is not None:
-            raise forms.ValidationError(
-                _("%(word)s is no whole number; write them as 4, 8."), params={"word": wrong}
-            )
-        return [int(word) for word in words]
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare numbers, not texts."""
-        try:
-            return bool((initial or []) != self.to_python(data))
-        except forms.ValidationError:
-            return True
+def _placed_field(item: settings.Setting) -> forms.Field:
+    field = setting_field(item)
+    field.help_text = item.meaning if item.cost == "none." else f"{item.meaning} {_('Cost')}: {item.cost}"
+    return field
 
 
-class BatchingProfileForm(ServiceForm):
-    """Each field with its default, its meaning and what it costs."""
-
-    preferred_batch_sizes = WholeNumbersField(
-        label=_("Preferred batch sizes"),
-        required=False,
-        help_text=_(
-            "Strategy dynamic alone: sizes that Triton sends as soon as they are reached, as 4, 8. Default empty: "
-            "whatever came within the delay. Cost: a size that never comes about only adds waiting; see the "
-            "executed batch sizes on the deployment's page."
-        ),
-    )
-
-    class Meta:
-        model = BatchingProfile
-        fields = [
-            "name",
-            "strategy",
-            "max_batch_size",
-            "max_queue_delay_microseconds",
-            "max_seq_len",
-            "max_queue_size",
-            "queue_timeout_microseconds",
-            "preferred_batch_sizes",
-            "threads",
-        ]
-        help_texts = {
-            "name": _(
-                "How deployments and the API call it: lower-case letters, digits, dots, dashes, underscores."
-            ),
-            "strategy": _(
-                "What the engine does with requests that arrive while it works. Default in-flight: each joins the "
-                "running batch at the next token. Dynamic and static: Triton forms batches, each ends with its "
-                "longest answer. None runs one at a time: lowest latency alone, lowest throughput."
-            ),
-            "max_batch_size": _(
-                "Sequences that generate at once (slots). Default 16. Cost: the KV cache grows with it, and "
-                "each answer gets slower while more of them run. Not used with strategy none."
-            ),
-            "max_queue_delay_microseconds": _(
-                "How long a request may be held back to fill a batch, strategies dynamic and static (there 0 means "
-                "1 s). Default 0. Cost: adds to TTFT. In-flight joins requests at once and does not use it."
-            ),
-            "max_seq_len": _(
-                "Longest prompt and answer together, in tokens, for each sequence. Default 1024. Cost: the "
-                "KV cache grows with it; longer requests are refused."
-            ),
-            "max_queue_size": _(
-                "Requests that may wait for a slot. Default 256. Beyond it requests are refused at once, which is "
-                "better than a TTFT that nobody waits for; 0 lets none wait."
-            ),
-            "queue_timeout_microseconds": _(
-                "How long a request may wait in Triton's queue, strategies dynamic and static. Default 0: for ever. "
-                "Cost: what waits longer is refused; refusals are counted on the deployment's page."
-            ),
-            "threads": _(
-                "CPU threads of the engine. Default 0: every core. Cost: more than there are cores makes them wait "
-                "for each other; fewer leave room for other work on the node."
-            ),
-        }
-
-
-class DeploymentForm(ServiceForm):
-    """Placement as fields instead of JSON."""
-
+class _DeploymentForm(ServiceForm):
     service_names = {"placement": "device"}
 
     device = forms.ChoiceField(
@@ -145,13 +63,32 @@ class DeploymentForm(ServiceForm):
         placement = self.instance.placement or {}
         self.initial.setdefault("device", placement.get("device", "any"))
         self.initial.setdefault("share", placement.get("share"))
+        chosen = placement.get("trtllm", {})
+        for name, key in PLACED_FIELDS.items():
+            self.initial.setdefault(name, chosen.get(key))
 
     def placement(self) -> dict[str, Any]:
         """The placement as the service takes it."""
         found: dict[str, Any] = {"device": self.cleaned_data.get("device", "any")}
         if self.cleaned_data.get("share") is not None:
             found["share"] = self.cleaned_data["share"]
+        given = {key: self.cleaned_data.get(name) for name, key in PLACED_FIELDS.items()}
+        if chosen := {key: value for key, value in given.items() if value not in (None, "")}:
+            found["trtllm"] = chosen
         return found
 
     def _form_field(self, name: str) -> str | None:
+        if name.startswith("placement.trtllm."):
+            return f"trtllm_{name.removeprefix('placement.trtllm.')}"
         return "share" if name == "placement.share" else super()._form_field(name)
+
+
+DeploymentForm = cast(
+    "type[_DeploymentForm]",
+    type(
+        "DeploymentForm",
+        (_DeploymentForm,),
+        {"__module__": __name__, "__doc__": "Placement as fields instead of JSON."}
+        | {name: _placed_field(settings.PLACED[key]) for name, key in PLACED_FIELDS.items()},
+    ),
+)

@@ -13,6 +13,7 @@ from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import RESERVED_NAMES
 from apps.engines.models import BuildProfile
 from apps.serving import policies, selectors
+from apps.serving.domain.trtllm import settings as settings_of_trtllm
 from apps.serving.models import BatchingProfile
 
 DEVICES = ("any", "cpu", "gpu")
@@ -152,7 +153,7 @@ def _build_profile(name: str) -> BuildProfile:
 
 
 def check_placement(placement: Any) -> dict[str, Any]:
-    """Placement with its defaults: {"device": "any"} and, where given, {"share": 1..100}."""
+    """Placement with its defaults: {"device": "any"}; where given share (1..100) and trtllm ({setting: value})."""
     if placement in (None, ""):
         placement = {}
     if not isinstance(placement, Mapping):
@@ -162,13 +163,13 @@ def check_placement(placement: Any) -> dict[str, Any]:
             field="placement",
             remedy=_('Write it as {"device": "any"}.'),
         )
-    unknown = sorted(set(placement) - {"device", "share"})
+    unknown = sorted(set(placement) - {"device", "share", "trtllm"})
     if unknown:
         raise InvalidInput(
             "unknown_field",
             _("%(field)s is not part of a placement.") % {"field": unknown[0]},
             field=f"placement.{unknown[0]}",
-            remedy=_("A placement holds device and share."),
+            remedy=_("A placement holds device, share and trtllm."),
         )
     device = placement.get("device", "any")
     if device not in DEVICES:
@@ -179,6 +180,17 @@ def check_placement(placement: Any) -> dict[str, Any]:
             remedy=_("Choose one of: any, cpu, gpu."),
         )
     found: dict[str, Any] = {"device": device}
+    chosen = placement.get("trtllm")
+    if chosen:
+        if not isinstance(chosen, Mapping):
+            raise InvalidInput(
+                "placement_form",
+                _("placement.trtllm is not a mapping."),
+                field="placement.trtllm",
+                remedy=_("Write it as {'gpu_device_ids': '0,1'}."),
+            )
+        if settled := settings_of_trtllm.check(chosen, settings_of_trtllm.PLACED, "placement.trtllm"):
+            found["trtllm"] = settled
     share = placement.get("share")
     if share is not None:
         if isinstance(share, bool) or not isinstance(share, int) or not 1 <= share <= 100:

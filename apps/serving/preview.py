@@ -11,7 +11,7 @@ from apps.core.exceptions import Finding
 from apps.engines import selectors as engine_selectors
 from apps.fleet import selectors as fleet_selectors
 from apps.registry.models import Checkpoint
-from apps.serving import adoption, revisions
+from apps.serving import adoption, revisions, trtllm_files
 from apps.serving.domain import batching, pbtxt, repository
 from apps.serving.models import BatchingProfile, Deployment, Revision
 
@@ -65,18 +65,26 @@ def rendered_files(source: Deployment | Revision | BatchingProfile) -> dict[str,
     if isinstance(source, Deployment) and source.repository is not None:
         return adoption.rendered_files(source, revisions.batching_snapshot(source.batching))
     name, path, device = "example", "<engine>", "cpu"
+    build, revision = None, 1
     if isinstance(source, BatchingProfile):
         snapshot = revisions.batching_snapshot(source)
     elif isinstance(source, Revision):
         name, device = source.deployment.name, _device(source.placement)
         path = source.engine.path if source.engine is not None else path
-        snapshot = source.batching
+        snapshot, build, revision = source.batching, source.deployment.build_profile, source.number
     else:
         name, device = source.name, _device(source.placement)
         snapshot = revisions.batching_snapshot(source.batching)
-        profile = source.build_profile
-        engine = engine_selectors.newest_engine(profile) if profile is not None else None
+        build = source.build_profile
+        engine = engine_selectors.newest_engine(build) if build is not None else None
         path = engine.path if engine is not None else path
+    if isinstance(source, BatchingProfile):
+        kind = trtllm_files.kind_of_profile(source)
+    else:
+        kind = trtllm_files.engine_kind(build)
+    if kind != "llamacpp":
+        placement = {} if isinstance(source, BatchingProfile) else source.placement
+        return trtllm_files.rendered(snapshot, kind, path, build, revision, placement)
     model = model_of(name, path, snapshot, device)
     return {f"{name}/{pbtxt.FILE_NAME}": pbtxt.render(repository.model_config(model))}
 

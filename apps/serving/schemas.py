@@ -35,10 +35,55 @@ class BatchingProfile(Batching):
     """A batching profile, who uses it and what in it has no effect."""
 
     id: int
+    engine: str = "llamacpp"
+    version: int | None = Field(None, description="Number of the newest version; null for one never changed.")
+    idle: dict[str, str] = Field(
+        default_factory=dict, description="Why a field that is set does nothing for the profile's engine."
+    )
     deployments: list[str]
     findings: list[dict[str, Any]]
     created_at: datetime
     updated_at: datetime
+
+
+class FieldChange(Schema):
+    """One field, before and after."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class AffectedDeployment(Schema):
+    """A deployment that uses the profile: what becomes of it, and the unified diff of its files."""
+
+    deployment: str
+    running: bool
+    servers: int
+    restarts: bool = Field(description="Whether servers are restarted when it is deployed again.")
+    sentence: str
+    diff: list[str]
+
+
+class BatchingProfilePlan(Schema):
+    """What changing a batching profile would do; `token` confirms this very change."""
+
+    changes: list[FieldChange]
+    deployments: list[AffectedDeployment]
+    sentences: list[str]
+    idle: dict[str, str] = Field(description="Why a field that is set does nothing for the profile's engine.")
+    findings: list[dict[str, Any]]
+    token: str
+
+
+class BatchingProfileVersion(Schema):
+    """What a profile said after one change; `changes` is empty for the first version."""
+
+    number: int
+    values: dict[str, Any]
+    changes: list[FieldChange]
+    actor: str
+    created_at: datetime
 
 
 class Instance(StatusFields):

@@ -11,6 +11,7 @@ from typing import Any
 from apps.core.models import StatusModel
 from apps.engines.models import Engine
 from apps.serving import policies, preview, revisions, selectors, states
+from apps.serving.changes import idle_fields
 from apps.serving.models import BatchingProfile, Deployment, Instance, ModelRepository, Revision
 
 
@@ -37,9 +38,13 @@ def status_dict(row: StatusModel) -> dict[str, Any]:
 
 def batching_profile_dict(profile: BatchingProfile) -> dict[str, Any]:
     """One batching profile with who uses it and what in it does nothing."""
+    newest = profile.versions.first()
     return {
         "id": profile.pk,
         **revisions.batching_snapshot(profile),
+        "engine": profile.engine,
+        "version": newest.number if newest is not None else None,
+        "idle": idle_fields(profile),
         "deployments": list(profile.deployments.values_list("name", flat=True)),
         "findings": [finding.as_dict() for finding in preview.batching_findings(profile)],
         "created_at": iso(profile.created_at),

@@ -21,7 +21,11 @@ from apps.serving import inputs, preview, revisions, rollouts, selectors, states
 from apps.serving.adoption import adopt_repository, adoption_plan, profile_of_line
 from apps.serving.imports import check_again, delete_repository, import_repository, require_unchanged
 from apps.serving.models import Deployment, Instance, Revision
-from apps.serving.profiles import delete_batching_profile, save_batching_profile
+from apps.serving.profiles import (
+    delete_batching_profile,
+    roll_back_batching_profile,
+    save_batching_profile,
+)
 from apps.serving.rollouts import pause_rollout, promote_rollout, resume_rollout
 
 __all__ = [
@@ -38,6 +42,7 @@ __all__ = [
     "restart_instance",
     "resume_rollout",
     "roll_back",
+    "roll_back_batching_profile",
     "save_batching_profile",
     "save_deployment",
     "start_waiting",

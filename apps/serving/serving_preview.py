@@ -1,4 +1,4 @@
-"""What a batching profile or a deployment, saved or not, would give."""
+"""What a deployment, saved or not, would give."""
 
 from __future__ import annotations
 
@@ -9,50 +9,11 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.accounts.service_admin import Preview, PreviewPart
 from apps.engines import selectors as engines
-from apps.registry import states as checkpoint_states
-from apps.registry.models import Checkpoint
 from apps.serving import preview, revisions, selectors
-from apps.serving.domain import batching as domain
-from apps.serving.domain import pbtxt
-from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.models import Deployment
 
 # Checkpoints for which the memory of a profile is worked out; the preview is no list.
 SHOWN_CHECKPOINTS = 8
-
-
-def of_profile(profile: BatchingProfile) -> Preview:
-    """Slots, memory for each checkpoint, findings, and the parameters that the engine reads."""
-    facts = domain.facts(revisions.batching_snapshot(profile))
-    rows = (
-        (_("sequences at once (slots)"), facts.slots),
-        (_("tokens per slot"), facts.context_per_slot),
-        (_("tokens of all slots"), facts.slots * facts.context_per_slot),
-        (_("threads"), facts.threads or _("every core")),
-        (_("requests that may wait"), facts.max_queue_size),
-    )
-    parts = [PreviewPart(_("What the engine does"), rows=rows)]
-    memory = _memory(profile)
-    if memory:
-        parts.append(PreviewPart(_("Memory of the KV cache"), rows=memory))
-    findings = preview.batching_findings(profile)
-    if findings:
-        parts.append(PreviewPart(_("Findings"), findings=tuple(findings)))
-    files = preview.rendered_files(profile)
-    parts += [PreviewPart(_("Parameters that the engine reads"), rows=_parameters(files)), *_files(files)]
-    return Preview(tuple(parts))
-
-
-def _parameters(files: dict[str, str]) -> tuple[tuple[Any, Any], ...]:
-    found: dict[str, str] = {}
-    for text in files.values():
-        found |= pbtxt.parameters(pbtxt.parse(text))
-    return tuple(sorted(found.items()))
-
-
-def _memory(profile: BatchingProfile) -> tuple[tuple[Any, Any], ...]:
-    ready = Checkpoint.objects.filter(state=checkpoint_states.READY).order_by("name")[:SHOWN_CHECKPOINTS]
-    found = ((row.name, preview.kv_cache_bytes(profile, row)) for row in ready)
-    return tuple((name, filesizeformat(size)) for name, size in found if size is not None)
 
 
 def _files(files: dict[str, str]) -> list[PreviewPart]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -65,7 +65,7 @@ class BatchingProfileFields(BaseModel):
     trtllm: dict[str, Any] = Field(
         default_factory=dict,
         description="Settings of TensorRT-LLM by its own names; docs/batching.md has them all.",
-        json_schema_extra={"properties": settings_of_trtllm.json_schema()},
+        json_schema_extra=cast(dict[str, Any], {"properties": settings_of_trtllm.json_schema()}),
     )
 
     @field_validator("priority_classes", mode="before")
@@ -89,6 +89,18 @@ class Placement(BaseModel):
 
     device: Literal["any", "cpu", "gpu"] = "any"
     share: int | None = Field(None, ge=1, le=100, description="Hundredths of a slot; null: the default.")
+    trtllm: dict[str, Any] | None = Field(
+        None,
+        description="Paths, GPUs and ranks of a TensorRT-LLM deployment, by its own names; see docs/batching.md.",
+    )
+
+    @field_validator("trtllm", mode="before")
+    @classmethod
+    def _settings(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        known = settings_of_trtllm.PLACED
+        return _checked(lambda: settings_of_trtllm.check(value, known, "placement.trtllm")) or None
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:

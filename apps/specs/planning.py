@@ -17,14 +17,16 @@ from apps.gateway import upstream_urls
 from apps.registry.domain.sources import locate
 from apps.registry.selectors import allowed_roots, archive_roots, checkpoints_folder
 from apps.registry.services import check_name
+from apps.serving import changes as profile_changes
 from apps.serving import states as serving_states
-from apps.serving.models import Deployment
+from apps.serving.models import BatchingProfile, Deployment
 from apps.serving.serialize import deployment_dict
 from apps.specs import problems
 from apps.specs.current import rows_of, spec_of
 from apps.specs.documents import (
     KINDS,
     AlertRuleSpec,
+    BatchingProfileSpec,
     BuildProfileSpec,
     CheckpointSpec,
     DeploymentSpec,
@@ -62,6 +64,8 @@ class PlannedObject:
     action: Action
     changes: tuple[FieldChange, ...] = ()
     follow_up: FollowUp | None = None
+    # What a person should know before applying it: what restarts, what does nothing.
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -71,6 +75,7 @@ class PlannedObject:
             "action": self.action,
             "changes": [change.as_dict() for change in self.changes],
             "follow_up": self.follow_up,
+            "notes": list(self.notes),
         }
 
 
@@ -146,7 +151,22 @@ def _planned(document: Document, row: Any, before: list[PlannedObject]) -> Plann
     changes = tuple(differences(spec_of(row) if row is not None else {}, wanted))
     action: Action = "create" if row is None else "update" if changes else "unchanged"
     follow_up = _follow_up(document, row, action, before) if document.kind == "Deployment" else None
-    return PlannedObject(document, row, action, changes, follow_up)
+    return PlannedObject(document, row, action, changes, follow_up, _notes(document, row, action))
+
+
+def _notes(document: Document, row: Any, action: Action) -> tuple[str, ...]:
+    """Of a batching profile: what becomes of the deployments that use it, and fields that do nothing."""
+    if not isinstance(document.spec, BatchingProfileSpec):
+        return ()
+    notes: list[str] = []
+    values = document.spec.model_dump(mode="json")
+    if action == "update":
+        try:
+            notes += profile_changes.plan_batching_profile("plan", values, row).sentences
+        except InflightError as error:
+            notes.append(error.sentence)
+    idle = profile_changes.idle_fields(BatchingProfile(name=document.name, **values))
+    return (*notes, *(f"{field}: {reason}" for field, reason in idle.items()))
 
 
 def _follow_up(document: Document, row: Any, action: Action, before: list[PlannedObject]) -> FollowUp | None:

@@ -40,6 +40,9 @@ class PlannedObject(Schema):
     action: str = Field(description="create, update or unchanged")
     changes: list[Change]
     follow_up: str | None = Field(description="deploy, stop, or null")
+    notes: list[str] = Field(
+        default_factory=list, description="What restarts, and which fields do nothing for the chosen engine."
+    )
 
 
 class Plan(Schema):

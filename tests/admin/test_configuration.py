@@ -11,7 +11,7 @@ from django.urls import reverse
 from apps.core.models import AuditEntry
 from apps.engines.models import Build, BuildProfile
 from apps.registry.models import Checkpoint
-from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.models import Deployment
 from tests import objects
 from tests.people import client_of, person
 
@@ -42,38 +42,6 @@ def preview(client: Client, name: str, data: dict[str, Any], pk: int | None = No
     response = client.post(reverse(f"admin:{name}_preview", args=[pk] if pk else []), data)
     assert response.status_code == 200
     return " ".join(response.content.decode().split())
-
-
-BATCHING = {
-    "name": "small",
-    "strategy": "inflight",
-    "max_batch_size": 4,
-    "max_queue_delay_microseconds": 0,
-    "max_seq_len": 512,
-    "max_queue_size": 8,
-    "queue_timeout_microseconds": 0,
-    "preferred_batch_sizes": "",
-    "threads": 2,
-}
-
-
-def test_batching_profiles(operator: Client) -> None:
-    saved(post(operator, "serving_batchingprofile", BATCHING))
-    row = BatchingProfile.objects.get()
-    assert AuditEntry.objects.get(verb="batchingprofile.created").actor_label == "operator"
-    saved(post(operator, "serving_batchingprofile", {**BATCHING, "threads": 1}, row.pk))
-    row.refresh_from_db()
-    assert row.threads == 1
-    assert AuditEntry.objects.get(verb="batchingprofile.changed").detail["changes"] == {"threads": [2, 1]}
-    refused = errors_of(post(operator, "serving_batchingprofile", {**BATCHING, "max_batch_size": 0}, row.pk))
-    assert refused == {"max_batch_size": ["Ensure this value is greater than or equal to 1."]}
-    sizes = {**BATCHING, "strategy": "dynamic", "preferred_batch_sizes": "2 4"}
-    saved(post(operator, "serving_batchingprofile", sizes, row.pk))
-    row.refresh_from_db()
-    assert row.preferred_batch_sizes == [2, 4]
-    for wrong in ("two", "8", "0"):
-        bad = {**sizes, "preferred_batch_sizes": wrong}
-        assert "preferred_batch_sizes" in errors_of(post(operator, "serving_batchingprofile", bad, row.pk))
 
 
 def test_build_profiles(operator: Client) -> None:
@@ -243,22 +211,6 @@ def test_the_way_to_the_page_of_an_object(operator: Client) -> None:
     row = objects.deployment()
     page = operator.get(reverse("admin:serving_deployment_change", args=[row.pk])).content.decode()
     assert f'href="{reverse("serving:deployment", args=["demo"])}"' in page
-
-
-def test_preview_of_a_batching_profile(operator: Client) -> None:
-    objects.checkpoint()
-    shown = preview(operator, "serving_batchingprofile", BATCHING)
-    assert "<dt>tokens of all slots</dt><dd>2048</dd>" in shown
-    assert "<dt>tiny</dt>" in shown
-    assert "<dt>slots</dt><dd>4</dd>" in shown
-    assert "example/config.pbtxt" in shown
-    none = preview(operator, "serving_batchingprofile", {**BATCHING, "strategy": "none"})
-    assert "the maximum batch size is not used" in none
-    wrong = preview(operator, "serving_batchingprofile", {**BATCHING, "max_batch_size": 300})
-    assert "Saving would be refused" in wrong
-    assert "Maximum batch size: Ensure this value is less than or equal to 256." in wrong
-    assert "refused" not in preview(operator, "serving_batchingprofile", {**BATCHING, "name": ""})
-    assert not BatchingProfile.objects.exists()
 
 
 def test_preview_of_a_build_profile(operator: Client) -> None:

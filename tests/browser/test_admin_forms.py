@@ -42,7 +42,15 @@ def test_a_preview_follows_what_is_typed(page: Page, world: World) -> None:
     expect(preview).to_contain_text("Saving would be refused")
     size.fill("3")
     page.locator("#id_strategy").select_option("none")
-    expect(preview).to_contain_text("the maximum batch size is not used")
+    expect(page.locator("#idle-max_batch_size")).to_have_text("Strategy none runs one request at a time.")
+    page.locator("#id_engine").select_option("trtllm")
+    expect(page.locator("#idle-preferred_batch_sizes")).to_contain_text("batches them in flight")
+    expect(page.locator("#idle-max_batch_size")).to_be_empty()
+    expect(preview).to_contain_text("A prompt longer than 8,192 tokens will be refused")
+    page.locator("#id_engine").select_option("llamacpp")
+    page.get_by_role("button", name="Save", exact=True).click()
+    asked = page.locator("#confirm-change")
+    expect(asked).to_contain_text("until Deploy is pressed")
     assert BatchingProfile.objects.get(pk=world.deployment.batching.pk).max_batch_size not in {3, 7}
 
 

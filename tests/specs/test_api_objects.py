@@ -150,6 +150,28 @@ def test_batching_profiles(operator: Client) -> None:
     )
     assert ok(send(operator, "GET", "/batching-profiles"))["count"] == 1
     assert ok(send(operator, "GET", "/batching-profiles/one"))["deployments"] == []
+    wanted = {"max_batch_size": 8, "engine": "trtllm", "trtllm": {"max_num_tokens": 64}}
+    plan = ok(send(operator, "POST", "/batching-profiles/one/plan", wanted))
+    assert plan["changes"][0] == {"field": "max_batch_size", "before": 4, "after": 8}
+    assert plan["idle"] == {"trtllm.max_num_tokens": "The engine's build fixed it; see the build profile."}
+    assert plan["sentences"] == ["No deployment uses it: nothing restarts or reloads."]
+    wrong = send(operator, "PUT", "/batching-profiles/one", {"trtllm": {"max_beam_width": 0}})
+    assert (
+        "max_beam_width: 0 is not from 1 to 64" in refused(wrong, 422, "invalid_input", "trtllm")["message"]
+    )
+    stale = send(operator, "PUT", f"/batching-profiles/one?confirm={plan['token']}", {"max_batch_size": 9})
+    refused(stale, 409, "change_is_another")
+    ok(send(operator, "PUT", f"/batching-profiles/one?confirm={plan['token']}", wanted))
+    ok(send(operator, "POST", "/batching-profiles/one/roll-back", {"version": 2}))
+    refused(
+        send(operator, "POST", "/batching-profiles/one/roll-back", {"version": 9}),
+        404,
+        "version_unknown",
+        "version",
+    )
+    listed = ok(send(operator, "GET", "/batching-profiles/one/versions"))
+    assert [row["number"] for row in listed["items"]] == [4, 3, 2, 1]
+    assert ok(send(operator, "GET", "/batching-profiles/one"))["max_batch_size"] == 4
     ok(send(operator, "DELETE", "/batching-profiles/one"), 204)
     refused(send(operator, "GET", "/batching-profiles/one"), 404, "batching_profile_unknown", "batching")
 
@@ -291,6 +313,8 @@ def test_viewers_read_and_nothing_else(viewer: Client) -> None:
         ("DELETE", f"/engines/{live.revision.engine.fingerprint}", None),
         ("POST", "/batching-profiles", {"name": "x"}),
         ("PUT", "/batching-profiles/inflight-16", {}),
+        ("POST", "/batching-profiles/inflight-16/plan", {}),
+        ("POST", "/batching-profiles/inflight-16/roll-back", {"version": 1}),
         ("DELETE", "/batching-profiles/inflight-16", None),
         ("POST", "/deployments", {"name": "x", "build": "f16", "batching": "inflight-16"}),
         ("PUT", "/deployments/demo", {"build": "f16", "batching": "inflight-16"}),

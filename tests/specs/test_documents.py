@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from apps.core.exceptions import InvalidInput
+from apps.specs import services
 from apps.specs.documents import parse_documents
+from apps.specs.planning import make_plan
 from apps.specs.yaml_reader import MAX_BYTES, read_documents
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.yaml"
@@ -263,3 +265,17 @@ def test_aliases_that_explode_are_refused_before_they_do() -> None:
 def test_plain_aliases_are_fine() -> None:
     text = "a: &common {x: 1}\nb: *common\nc: {<<: *common, y: 2}\n"
     assert read_documents(text, "f.yaml")[0].value == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1, "y": 2}}
+
+
+@pytest.mark.django_db
+def test_a_plan_says_what_restarts_and_what_does_nothing() -> None:
+    text = (
+        "apiVersion: inflight/v1\nkind: BatchingProfile\nmetadata: {name: wide}\n"
+        "spec: {maxBatchSize: 8, preferredBatchSizes: [4], trtllm: {max_beam_width: 2}}\n"
+    )
+    [made] = make_plan(parse_documents(text, "t.yaml")).objects
+    assert made.notes[0].startswith("preferred_batch_sizes: Requests join the running batch")
+    assert made.notes[1].startswith("trtllm.max_beam_width: ")
+    services.apply("cli", text, "t.yaml")
+    [changed] = make_plan(parse_documents(text.replace("[4]", "[]"), "t.yaml")).objects
+    assert changed.notes[0] == "No deployment uses it: nothing restarts or reloads."

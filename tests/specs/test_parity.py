@@ -69,6 +69,9 @@ DOORS: dict[str, Doors] = {
     "serving.save_batching_profile": Doors(
         "admin:serving_batchingprofile_add", "create_batching_profile", BY_YAML
     ),
+    "serving.roll_back_batching_profile": Doors(
+        "admin:serving_batchingprofile_roll_back", "roll_back_batching_profile", "batching_profile rollback"
+    ),
     "serving.delete_batching_profile": Doors(
         "admin:serving_batchingprofile_delete", "delete_batching_profile", "batching_profile delete"
     ),
@@ -224,7 +227,7 @@ def test_every_function_of_a_service_is_in_the_table() -> None:
 
 
 def _resolves(name: str) -> bool:
-    for arguments in ([], [1], ["x"], ["x", 1], ["x", "y"], [1, "x"]):
+    for arguments in ([], [1], ["x"], ["x", 1], ["x", "y"], [1, "x"], [1, 1]):
         try:
             reverse(name, args=arguments)
         except NoReverseMatch:
@@ -285,7 +288,7 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
         "change_load_test",
     }
     # Questions whose input is too large for an address.
-    asking = {"plan_memory", "translate_command", "look_at_engine"}
+    asking = {"plan_memory", "translate_command", "look_at_engine", "plan_batching_profile"}
     assert changing - twins - asking == {
         doors.api for doors in DOORS.values() if not doors.api.startswith("(")
     } - {"export_specs"}
@@ -300,6 +303,7 @@ def test_every_command_on_objects_is_in_the_table() -> None:
             verbs = {f"{name} {verb.name}" for verb in command.verbs}
             assert verbs - listed <= {
                 f"{name} list",
+                "batching_profile versions",
                 "alert_rule disable",
                 "advice show",
                 "node uncordon",

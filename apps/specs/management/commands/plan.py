@@ -44,6 +44,7 @@ def object_lines(item: PlannedObject) -> list[str]:
     words = {"create": _("create"), "update": _("change"), "unchanged": _("unchanged")}
     lines = [f"{_SIGNS[item.action]} {item.document.kind} {item.document.name}: {words[item.action]}"]
     lines += [f"    {change_line(change)}" for change in item.changes]
+    lines += [f"    ! {note}" for note in item.notes]
     if item.follow_up == "deploy":
         lines.append("    " + _("then deploy"))
     if item.follow_up == "stop":
