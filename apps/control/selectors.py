@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from django.utils.translation import gettext as _
 
+from apps.control import wording
 from apps.control.domain.advice import rulebook
 from apps.control.domain.advice.figures import Distribution, Figures, Sample
 from apps.control.domain.advice.outcome import Device, Subject
@@ -60,7 +61,7 @@ def report(deployment: Deployment, seconds: float = WINDOW, read: Read | None = 
     since = min(until, max(until - min(max(seconds, 60.0), LONGEST_WINDOW), began))
     samples, distributions = (read or _read)(deployment.pk, since, until)
     figures = Figures(since, until, tuple(samples), distributions)
-    opinion = rulebook.opinion(subject_of(deployment, revision), figures)
+    opinion = wording.translated(rulebook.opinion(subject_of(deployment, revision), figures))
     return Report(deployment, revision, opinion, _blocked(deployment, revision))
 
 

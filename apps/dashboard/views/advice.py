@@ -23,7 +23,6 @@ from apps.dashboard.views.deployment import tab_context
 from apps.serving import selectors
 from apps.serving.models import BatchingProfile, Deployment
 from apps.telemetry.alerts import wording
-from apps.telemetry.domain.vocabulary import BY_NAME
 
 RANGES: dict[str, float] = {"15m": 900.0, "60m": 3600.0}
 # Where a metric's charts are, on the tab Live.
@@ -81,7 +80,7 @@ def _plain(value: Any) -> str:
 
 
 def _evidence(one: Evidence) -> dict[str, str]:
-    title = BY_NAME[one.key].title if one.key in BY_NAME else ""
+    title = wording.title_of(one.key) if one.key else ""
     return {"label": one.label, "value": wording.figure(one.value, one.unit or "1"), "title": title}
 
 

@@ -19,6 +19,7 @@ from apps.telemetry.domain.alerting.conditions import (
 )
 from apps.telemetry.domain.alerting.judge import Verdict
 from apps.telemetry.domain.vocabulary import BY_NAME
+from apps.telemetry.titles import TITLES
 
 THIN = "\u202f"
 _EVENTS = {
@@ -64,7 +65,7 @@ def unit_of(condition: Mapping[str, Any]) -> str | None:
 
 def title_of(key: str) -> str:
     """A metric's title."""
-    return BY_NAME[key].title if key in BY_NAME else key
+    return str(TITLES[key]) if key in TITLES else key
 
 
 def _measured(condition: Threshold) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from apps.control.domain.advice import batching, engine
 from apps.control.domain.advice.figures import Figures
+from apps.control.domain.advice.message import message as _
 from apps.control.domain.advice.outcome import Advice, CannotSay, Fine, Outcome, Rule, Subject
 
 RULES: tuple[Rule, ...] = (*batching.RULES, *engine.RULES)
@@ -58,10 +59,12 @@ def opinion(subject: Subject, figures: Figures) -> Opinion:
 
 def _asked(rule: Rule, subject: Subject, figures: Figures, coverage: float) -> Outcome:
     if figures.seconds < LEAST_SECONDS:
-        return rule.cannot_say("It has run like this for less than a minute.")
+        return rule.cannot_say(_("It has run like this for less than a minute."))
     if coverage < LEAST_COVERAGE:
-        return rule.cannot_say(f"Samples cover {coverage:.0%} of this range only.")
+        return rule.cannot_say(
+            _("Samples cover %(coverage)s of this range only.", coverage=f"{coverage:.0%}")
+        )
     missing = [key for key in rule.needs if not figures.values(key)]
     if missing:
-        return rule.cannot_say(f"The engine does not tell {', '.join(missing)}.")
+        return rule.cannot_say(_("The engine does not tell %(missing)s.", missing=", ".join(missing)))
     return rule.ask(rule, subject, figures)
