@@ -89,7 +89,7 @@ def series(
     from_prometheus = _from_prometheus(scope, since, until, max_points, names, now)
     if from_prometheus is not None:
         return from_prometheus
-    step, chart_step, found = _read(scope, since, until, max_points, now, needed(names))
+    step, chart_step, found = _read(scope, since, until, max_points, now, needed(names), names)
     if chart_step == 1:
         points = [_second(each, names) for each in found]
     else:
@@ -103,7 +103,9 @@ def distribution(
     """How the values of one kind were distributed over time, at most about `max_columns` columns."""
     now = time.time()
     until = min(until, now + 1.0)
-    step, chart_step, found = _read(scope, since, until, max_columns, now, {name, _INSTEAD.get(name, name)})
+    step, chart_step, found = _read(
+        scope, since, until, max_columns, now, {name, _INSTEAD.get(name, name)}, ()
+    )
     kind = name if any(name in each.bucket.histograms for each in found) else _INSTEAD.get(name, name)
     if not any(kind in each.bucket.histograms for each in found):
         kind = name
@@ -187,12 +189,13 @@ def _read(
     max_points: int,
     now: float,
     histograms: Collection[str] | None = None,
+    names: Collection[str] | None = None,
 ) -> tuple[int, int, list[Step]]:
     """The stored step, the chart's step (a multiple of it) and the steps."""
     most = max(max_points, 1)
     step = rows.step_for(since, until, now, min(MOST_STEPS, max(2 * most, 400)))
     chart_step = step * max(1, math.ceil((until - since) / step / most))
-    return step, chart_step, rows.read(scope.kind, scope.id, since, until, step, now, histograms)
+    return step, chart_step, rows.read(scope.kind, scope.id, since, until, step, now, histograms, names)
 
 
 def _groups(found: Sequence[Step], seconds: int) -> Iterator[tuple[float, list[Bucket]]]:

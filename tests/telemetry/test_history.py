@@ -6,6 +6,7 @@ import math
 import time
 from typing import Any
 
+import orjson
 import pytest
 
 from apps.telemetry import history, store
@@ -69,6 +70,11 @@ def test_a_bucket_is_the_same_after_storage() -> None:
     assert point["kv_use"] is None
     with pytest.raises(ValueError, match="not a stored step"):
         unpack(b"x")
+    part = unpack(pack(one), {"ttft"}, ["requests_running", "ttft_p50_ms", "cached_prompt_share"], orjson.loads)
+    assert set(part.sums) == {"requests_running"}
+    wanted = ("requests_running", "ttft_p50_ms", "cached_prompt_share")
+    assert part.point(1.0, wanted) == one.point(1.0, wanted)
+    assert unpack(pack(one), ()).histograms == {}
 
 
 def test_percentiles_of_a_long_step_come_from_added_histograms() -> None:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+import orjson
+
 from apps.telemetry import store
 from apps.telemetry.domain.rollup import Bucket, of_document, unpack
 from apps.telemetry.storage import policy
@@ -57,10 +59,11 @@ def read(
     step: int,
     now: float,
     histograms: Collection[str] | None = None,
+    names: Collection[str] | None = None,
 ) -> list[Step]:
     """Steps that overlap [since, until), oldest first; the newest seconds as live samples.
 
-    `histograms`: those that are needed (default: all).
+    `histograms` and `names`: those that are needed (default: all).
     """
     if step == 1:
         return list(_raw(kind, scope_id, since, until, histograms))
@@ -73,21 +76,23 @@ def read(
     found = [
         Step(float(at), step, bucket)
         for at, data in rows
-        if (bucket := _unpacked(bytes(data), histograms)) is not None
+        if (bucket := _unpacked(bytes(data), histograms, names)) is not None
     ]
     stored_until = found[-1].at + step if found else since
     finer = [each for each in policy.STEPS if each < step]
     if finer and until > stored_until:
         # The longer step is not over yet: its beginning is there in shorter ones.
-        found += read(kind, scope_id, stored_until, until, finer[-1], now, histograms)
+        found += read(kind, scope_id, stored_until, until, finer[-1], now, histograms, names)
     elif until > stored_until and now - until < _TAIL_SECONDS:
         found += _raw(kind, scope_id, max(stored_until, now - _TAIL_SECONDS), until, histograms)
     return found
 
 
-def _unpacked(data: bytes, histograms: Collection[str] | None) -> Bucket | None:
+def _unpacked(
+    data: bytes, histograms: Collection[str] | None, names: Collection[str] | None
+) -> Bucket | None:
     try:
-        return unpack(data, histograms)
+        return unpack(data, histograms, names, orjson.loads)
     except ValueError as error:
         log.warning("A stored step is passed over: %s", error)
         return None
