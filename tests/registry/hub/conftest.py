@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,3 +106,9 @@ def safetensors_repo(megabytes: int = 3, **more: bytes) -> Repo:
             **more,
         }
     )
+
+
+@pytest.fixture(autouse=True)
+def _node_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts are ended by their mark, on the whole host: two test processes must not share node and row number."""
+    monkeypatch.setattr(django_settings, "INFLIGHT_NODE_ID", f"n-test-{os.getpid()}")
