@@ -76,6 +76,16 @@ def fits(engine: Engine) -> list[Fit]:
     return found
 
 
+def unfit(engine: Engine) -> list[Fit]:
+    """The nodes on which the engine does not run, or on which nobody can tell."""
+    return [fit for fit in fits(engine) if fit.rebuild]
+
+
+def newest_build(engine: Engine) -> int | None:
+    """Number of the newest build that gave this engine; None for an import without one."""
+    return engine.builds.order_by("-number").values_list("number", flat=True).first()
+
+
 def verdict(found: Comparison) -> str:
     """The first sentence of the comparison."""
     asked = sum(each.section != "result" for each in found.differences)

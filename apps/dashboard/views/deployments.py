@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action
 from apps.core.exceptions import InflightError, NotFound
-from apps.dashboard import lists, overview, pages, samples
+from apps.dashboard import build_page, lists, overview, pages, samples
 from apps.dashboard.access import may, person
 from apps.dashboard.forms import POLICY_FIELDS, DeploymentForm, policy_initial
 from apps.dashboard.pages import action, page
@@ -153,10 +153,13 @@ def _preview(value: Any) -> dict[str, Any]:
     profile = engines.build_profiles().filter(name=value("build_profile") or "").first()
     batching = BatchingProfile.objects.filter(name=value("batching") or "").first()
     checkpoint = profile.checkpoint if profile else None
+    engine = engines.newest_engine(profile) if profile else None
     return {
         "profile": profile,
         "batching": batching,
-        "engine": engines.newest_engine(profile) if profile else None,
+        "engine": engine,
+        "unfit": build_page.unfit(engine) if engine else [],
+        "engine_build": build_page.newest_build(engine) if engine else None,
         "findings": serving_preview.batching_findings(batching, checkpoint) if batching else [],
         "kv_bytes": serving_preview.kv_cache_bytes(batching, checkpoint) if batching and checkpoint else None,
         "files": serving_preview.rendered_files(batching) if batching else {},
