@@ -24,6 +24,7 @@ from apps.fleet.selectors import free_share, slots_for_work
 from apps.loadtests import comparing, inputs, limits, runs, states
 from apps.loadtests.domain.batching_study import ArmSettings, arms_of, scenario_of
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY
+from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadRun, Study
 from apps.loadtests.policy import MOST_ARMS, MOST_REPEATS, PREPARE_SECONDS
 from apps.serving import selectors as serving
@@ -308,7 +309,16 @@ def _clear(row: Study) -> None:
 
 
 def _plain(scenario: Any) -> Mapping[str, Any]:
-    return scenario if isinstance(scenario, Mapping) else dict(scenario.model_dump(mode="json"))
+    if isinstance(scenario, Scenario):
+        return dict(scenario.model_dump(mode="json"))
+    if isinstance(scenario, Mapping):
+        return scenario
+    raise InvalidInput(
+        "scenario",
+        _("The scenario is no mapping."),
+        field="scenario",
+        remedy=_("Write it as the spec of a LoadTest."),
+    )
 
 
 def _repeats(repeats: int) -> int:

@@ -18,6 +18,7 @@ from apps.loadtests.domain.compare import (
     compare,
     sample,
     sentence,
+    value_of,
 )
 from apps.loadtests.domain.metrics import Slo, Window
 from apps.loadtests.domain.records import columns
@@ -184,3 +185,12 @@ def test_a_curve_is_made_to_rise_first() -> None:
     )
     with pytest.raises(ValueError, match="no latency"):
         plan(CURVE, 30, "requests_per_second", 5)
+
+
+@pytest.mark.parametrize("percent", [50, 99])
+def test_quantiles_of_many_values_come_from_some_of_them(percent: int) -> None:
+    drawn = np.random.default_rng(1)
+    values = np.sort(drawn.lognormal(5, 1, 20_000))
+    run = Sample(60.0, 12, {}, {"ttft": (values, drawn.integers(0, 12, 20_000))})
+    found = value_of(run, METRICS[f"ttft_p{percent}_ms"])
+    assert found == pytest.approx(float(np.percentile(values, percent)), rel=0.01)

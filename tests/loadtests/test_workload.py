@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from apps.loadtests.domain import arrivals, datasets
@@ -39,6 +40,14 @@ from workers.loadgen.targets import ONE, THREE, TWO, cut
 def test_a_scenario_that_makes_no_sense_is_refused(value: dict[str, Any], where: str) -> None:
     with pytest.raises(ValidationError, match=where):
         parse(value)
+
+
+def test_the_guides_example_is_a_scenario() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/load-tests.md").read_text(encoding="utf-8")
+    document = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    found = parse(document["spec"])
+    assert found.load.steps == [1, 2, 4, 8]
+    assert found.prompts.shared_prefix == 200
 
 
 def test_both_spellings_are_one_scenario() -> None:

@@ -30,16 +30,21 @@ def shown(row: LoadRun) -> Outcome:
 
 
 def _start(actor: Actor, options: Mapping[str, Any]) -> Outcome:
-    text, where = read_file(options["file"])
+    scenario = read_scenario(options["file"])
+    return shown(services.start_scenario(actor, scenario, allow_production=options["allow_production"]))
+
+
+def read_scenario(name: str) -> Any:
+    """The scenario of a YAML file. Raises InvalidInput where it is no YAML."""
+    text, where = read_file(name)
     try:
-        scenario = yaml.safe_load(text)
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InvalidInput(
             "invalid_yaml",
             _("%(where)s is no YAML: %(error)s") % {"where": where, "error": error},
             remedy=_("Write a scenario as in the spec of a LoadTest."),
         ) from error
-    return shown(services.start_scenario(actor, scenario, allow_production=options["allow_production"]))
 
 
 def _stop(actor: Actor, options: Mapping[str, Any]) -> Outcome:

@@ -6,7 +6,6 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _l
 
@@ -15,7 +14,8 @@ from apps.loadtests.domain.batching_study import explain, table
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
 from apps.loadtests.models import Study
 from apps.serving import selectors as serving
-from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed, read_file
+from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed
+from apps.specs.management.commands.load_run import read_scenario
 from apps.specs.services import Actor
 
 
@@ -31,12 +31,11 @@ def _shown(row: Study) -> Outcome:
 
 
 def _compare(actor: Actor, options: Mapping[str, Any]) -> Outcome:
-    text, _where = read_file(options["file"])
     return _shown(
         services.start_comparison(
             actor,
             options["deployment"],
-            yaml.safe_load(text),
+            read_scenario(options["file"]),
             repeats=options["repeats"],
             primary=options["primary"],
             allow_production=options["allow_production"],
