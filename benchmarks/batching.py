@@ -81,8 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", nargs="+", type=Path, help="measure nothing; print these pieces together")
     parser.add_argument("--only", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0, help="measured time of a turn")
-    parser.add_argument("--warm-up", type=float, default=40.0, help="bound of the time before it")
+    parser.add_argument("--seconds", type=float, default=30.0, help="measured time of a turn")
+    parser.add_argument("--warm-up", type=float, default=10.0, help="bound of the time before it")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every figure here")
     return parser

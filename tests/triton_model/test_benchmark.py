@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from benchmarks import batching, batching_report, closed_loop, open_loop
+from benchmarks import batching, batching_fields, batching_report, closed_loop, open_loop
 from benchmarks.batching_report import Turn
 from benchmarks.closed_loop import Ask
 from benchmarks.serving import ServerProblem
@@ -51,6 +51,31 @@ def test_buckets_are_read_from_the_metrics_text() -> None:
         'inflight_itl_seconds_bucket{model="demo",version="1",le="1"} 9\n'
     )
     assert batching.batch_buckets(text) == {"1": 1.0, "+Inf": 3.0}
+
+
+def test_pieces_are_read_together_and_broken_ones_refused(tmp_path: Path) -> None:
+    piece = tmp_path / "1.json"
+    piece.write_text(json.dumps([dataclasses.asdict(turn("none", 100))]))
+    assert batching.read_turns([piece, piece]) == [turn("none", 100)] * 2
+    piece.write_text('[{"strategy": "none"}]')
+    with pytest.raises(ServerProblem, match="cannot be read"):
+        batching.read_turns([piece])
+
+
+def test_the_table_of_fields_says_what_does_not_act() -> None:
+    rows = [
+        batching_fields.Row("delay", "0", "3%", True),
+        batching_fields.Row("delay", "300 000", "2%", False),
+    ]
+    lines = batching_fields.table(rows).splitlines()
+    assert (lines[2].endswith("| yes |"), lines[3].endswith("| **no** |")) == (True, True)
+    seen = [
+        batching_fields.Seen(1.0, None, ""),
+        batching_fields.Seen(3.0, None, ""),
+        batching_fields.Seen(None, "overloaded", "x"),
+    ]
+    assert (batching_fields.p50(seen), len(batching_fields.refused(seen))) == (2.0, 1)
+    assert batching_fields.full({"3.0": 0.25, "4": 0.75}, 4) == 0.75
 
 
 def test_the_report_names_ratio_machine_and_command(tmp_path: Path) -> None:
