@@ -22,6 +22,7 @@ from apps.core.backup.archive import write_backup
 from apps.core.backup.manifest import check_member_name
 from apps.core.backup.restore import ALIAS, restore_backup
 from apps.core.exceptions import InflightError, InfrastructureError, InvalidInput, NotPossibleNow
+from apps.fleet.models import Node
 from controlplane.settings.database import sqlite
 
 SOURCE = "backup_source"
@@ -65,33 +66,8 @@ def home(tmp_path: Path, migrated: Path, django_db_blocker: DjangoDbBlocker) -> 
     (root / "checkpoints/x/model.gguf").write_bytes(b"source")
     (root / "checkpoints/x/link").symlink_to("/etc/passwd")
     shutil.copy(migrated, root / "db.sqlite3")
-    with sqlite3.connect(root / "db.sqlite3") as database:
-        columns = (
-            "node_id, hostname, home, labels, versions, protocol_version, cordoned, state, version, reason"
-        )
-        more = "sentence, remedy, state_since, created_at, updated_at"
-        values = (
-            "n-aaaaaa",
-            "host",
-            str(root),
-            "{}",
-            "{}",
-            1,
-            0,
-            "online",
-            1,
-            "",
-            "",
-            "",
-            "2026-01-01",
-            "2026-01-01",
-        )
-        marks = ", ".join("?" * 15)
-        database.execute(
-            f"INSERT INTO fleet_node ({columns}, {more}) VALUES ({marks})", (*values, "2026-01-01")
-        )
-    database.close()
     with django_db_blocker.unblock(), pointed_at(root / "db.sqlite3"):
+        Node.objects.using(SOURCE).create(node_id="n-aaaaaa", hostname="host", home=str(root))
         yield root
 
 
