@@ -181,6 +181,43 @@ def test_a_range_that_is_over_shows_its_own_figures(
     expect(page.locator(".own-range")).to_have_attribute("open", "")
 
 
+def test_an_earlier_period_and_what_tokens_cost(
+    page: Page, world: World, redis_session: RedisServer, aside: Aside
+) -> None:
+    from apps.fleet.models import Gpu
+    from apps.telemetry.domain.rollup import Bucket, pack
+    from apps.telemetry.storage.models import Rollup
+
+    now = time.time() // 10 * 10
+    bucket = Bucket()
+    for _second in range(10):
+        bucket.add_sample(_sample(0.0, generated_tokens_per_second=25.0))
+    stored = {"scope": 1, "scope_id": world.deployment.pk, "step": 10, "data": pack(bucket)}
+    # The server holds 40 of the slot's 100 shares: 3.60 an hour.
+    Gpu.objects.update(device="gpu", price_per_hour=9, total_share=100)
+
+    def fill() -> None:
+        Rollup.objects.bulk_create(Rollup(at=int(now) - 1500 + n, **stored) for n in range(0, 300, 10))
+        live = (_sample(now - 120 + n, gpu_power_watts=25.0) for n in range(60))
+        _publish(redis_session, world, *live)
+
+    aside(fill)
+    page.goto("/deployments/demo/?compare=before")
+    page.locator(CARD).scroll_into_view_if_needed()
+    page.wait_for_function(f"() => {PLOT}?.data.length === 4 && {PLOT}.data[2].y.length > 20")
+    earlier = page.evaluate(f"Array.from({PLOT}.data[2].y).filter((value) => !Number.isNaN(value))")
+    assert set(earlier) == {25.0}
+    assert page.evaluate(f"{PLOT}.data[2].name").endswith("earlier")
+    assert set(_values(page)) - {None} == {50.0}
+    for chart, value in (("efficiency", 2.0), ("cost", 20.0)):
+        page.locator(f"[data-chart=chart-{chart}]").scroll_into_view_if_needed()
+        plot = PLOT.replace("chart-tokens", f"chart-{chart}")
+        page.wait_for_function(f"() => {plot}?.data[0].y.length > 0")
+        found = page.evaluate(f"Array.from({plot}.data[0].y).filter((value) => !Number.isNaN(value))")
+        assert found
+        assert all(abs(each - value) < 1e-6 for each in found)
+
+
 def test_a_range_nobody_can_read_says_so_and_what_to_do(tab: Any, world: World) -> None:
     tab.forgiven = ("422",)
     tab.page.goto("/deployments/demo/?from=yesterday")

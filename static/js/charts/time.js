@@ -21,11 +21,17 @@ const APART_PX = 92;
 export function tickValues(from, to, width, margin) {
   const span = to - from;
   const most = Math.max(1, Math.min(6, Math.floor(width / APART_PX)));
-  const step = STEPS.find((seconds) => span / seconds <= most) ?? span;
   const last = axisTime(to) - Math.max(0, LABEL_PX / 2 - margin) / width * span * 1000;
-  const found = [];
-  for (let at = Math.ceil(axisTime(from) / (step * 1000)) * step * 1000; at <= last; at += step * 1000) found.push(at);
-  return found;
+  let place = STEPS.findIndex((seconds) => span / seconds <= most);
+  if (place < 0) place = STEPS.length - 1;
+  // Where no round time of that length is in sight, a finer one is.
+  for (; place >= 0; place -= 1) {
+    const step = STEPS[place] * 1000;
+    const first = Math.ceil(axisTime(from) / step) * step;
+    const count = Math.min(most, Math.floor((last - first) / step) + 1);
+    if (count > 0) return Array.from({ length: count }, (_, index) => first + index * step);
+  }
+  return [];
 }
 
 // The other way round, from what Plotly's relayout event says: "2026-11-30 14:05:01.25", or the number we gave.
