@@ -23,7 +23,7 @@ class Looks:
         self.jobs = jobs
         self._seen: dict[tuple[str, int], Observation] = {}
         self._odd_since: dict[tuple[str, int, str], float] = {}
-        self._moved: dict[tuple[str, int], tuple[float, float]] = {}
+        self._moved: dict[tuple[str, int], tuple[float | None, float]] = {}
         self._misses: dict[tuple[str, int], int] = {}
 
     def look_at(self, rows: list[Instance], seconds: float) -> None:
@@ -62,13 +62,10 @@ class Looks:
         return time.monotonic() - self._odd_since.setdefault(key, time.monotonic())
 
     def still_for(self, row: Instance, progress: float | None) -> float:
-        """How long a server has computed nothing, as this process knows; 0 where it does not say."""
+        """How long a server has shown no progress, as this process knows; one that does not tell shows none."""
         key = (row.uid, row.attempt)
-        if progress is None:
-            self._moved.pop(key, None)
-            return 0.0
         known = self._moved.get(key)
-        if known is None or known[0] != progress:
+        if known is None or (progress is not None and known[0] != progress):
             self._moved[key] = (progress, time.monotonic())
             self._misses.pop(key, None)
             return 0.0

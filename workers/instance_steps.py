@@ -245,6 +245,10 @@ class Stepper:
         seen = self.looks.of(row)
         if self.looks.for_seconds(row, "silent", seen is None or not seen.live) > SILENT_SECONDS:
             return self._fail(row, failures.not_answering(SILENT_SECONDS))
+        # It lives and says nothing of its model: its index hangs.
+        mute = seen is not None and seen.live and seen.model is None
+        if self.looks.for_seconds(row, "mute", mute) > SILENT_SECONDS:
+            return self._fail(row, failures.not_answering(SILENT_SECONDS))
         if seen is not None and self._is_hung(row, seen):
             return self._fail(row, failures.hung(PROBES_MISSED))
         unready = seen is not None and seen.model not in (None, "ready")

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.chaos.installation import Installation, gone
 
-REPLACED_SECONDS = 60.0
+REPLACED_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,17 @@ class Handler(BaseHTTPRequestHandler):
             about = {"name": self.options["--id"], "version": behaviour().get("version", "2.71.0")}
             return self.answer(200, about)
         if self.path == f"/v2/models/{self.model.name}":
-            names = ("text_input", "max_tokens", "stream")
+            names = [
+                "text_input",
+                "max_tokens",
+                "stream",
+                "temperature",
+                "top_k",
+                "top_p",
+                "seed",
+                "min_tokens",
+                "beam_width",
+            ]
             return self.answer(200, {"name": self.model.name, "inputs": [{"name": name} for name in names]})
         if self.path == "/metrics":
             count = behaviour().get("in_flight", 0)
