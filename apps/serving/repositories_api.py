@@ -75,7 +75,9 @@ class Adoption(BaseModel):
     )
     profile: str = Field("", max_length=63, description="Name of the new batching profile; empty: `name`.")
     checkpoint: str = Field(
-        "", max_length=63, description="Checkpoint of its TensorRT-LLM engines, to list them among the engines."
+        "",
+        max_length=63,
+        description="Checkpoint of its TensorRT-LLM engines, to list them among the engines.",
     )
     replicas: int = Field(1, ge=1, le=64)
     placement: Placement = Field(default_factory=Placement)

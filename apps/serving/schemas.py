@@ -222,6 +222,9 @@ class Deployment(StatusFields):
     repository: str | None = Field(description="The imported model repository that is served, if one is.")
     repository_model: str | None
     serves: str
+    priorities: dict[str, str] = Field(
+        description="Which queue orders requests by class: where (engine, triton or gateway), sentence, remedy."
+    )
     batching: str
     batching_profile: Batching
     replicas: int

@@ -10,7 +10,7 @@ from typing import Any
 
 from apps.core.models import StatusModel
 from apps.engines.models import Engine
-from apps.serving import policies, preview, revisions, selectors, states
+from apps.serving import policies, preview, reach, revisions, selectors, states
 from apps.serving.changes import idle_fields
 from apps.serving.models import BatchingProfile, Deployment, Instance, ModelRepository, Revision
 
@@ -159,6 +159,7 @@ def deployment_dict(deployment: Deployment) -> dict[str, Any]:
         "repository": deployment.repository.name if deployment.repository else None,
         "repository_model": deployment.repository_model or None,
         "serves": deployment.serves,
+        "priorities": reach.of(deployment).as_dict(),
         "batching": deployment.batching.name,
         "batching_profile": revisions.batching_snapshot(deployment.batching),
         "replicas": deployment.replicas,

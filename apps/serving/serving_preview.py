@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.accounts.service_admin import Preview, PreviewPart
 from apps.engines import selectors as engines
-from apps.serving import preview, revisions, selectors
+from apps.serving import preview, reach, revisions, selectors
 from apps.serving.models import Deployment
 
 # Checkpoints for which the memory of a profile is worked out; the preview is no list.
@@ -34,6 +34,8 @@ def of_deployment(row: Deployment) -> Preview:
     findings = preview.batching_findings(row.batching, checkpoint) if checkpoint is not None else []
     if findings:
         parts.append(PreviewPart(_("Findings"), findings=tuple(findings)))
+    found = reach.of(row)
+    parts.append(PreviewPart(_("Priorities"), text=f"{found.sentence} {found.remedy}".strip()))
     if row.name:
         parts += _files(preview.rendered_files(row))
     return Preview(tuple(parts))

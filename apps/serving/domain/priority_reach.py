@@ -23,6 +23,10 @@ class Reach:
     sentence: str
     remedy: str = ""
 
+    def as_dict(self) -> dict[str, str]:
+        """JSON form."""
+        return {"where": self.where, "sentence": self.sentence, "remedy": self.remedy}
+
 
 ENGINE = Reach("engine", "A request's class orders the engine's own waiting queue.")
 TRITON = Reach(
