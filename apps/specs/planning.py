@@ -236,7 +236,8 @@ def _references(document: Document) -> Iterator[tuple[str, str, str]]:
         if spec.builder == BuildProfile.Builder.TRTLLM and spec.quantization != NONE:
             yield "spec.quantization", "QuantizationProfile", spec.quantization
     if isinstance(spec, DeploymentSpec):
-        yield "spec.build", "BuildProfile", spec.build
+        if spec.build is not None:
+            yield "spec.build", "BuildProfile", spec.build
         yield "spec.batching", "BatchingProfile", spec.batching
     if isinstance(spec, GatewayRouteSpec):
         for index, target in enumerate(spec.targets):

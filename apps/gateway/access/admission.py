@@ -101,7 +101,9 @@ class Grant:
     ) -> None:
         self._admission = admission
         self._route = route
-        self._line, self._waiting, self.place = held or (None, None, None)
+        self._line: _Line | None = held[0] if held else None
+        self._waiting: Waiting | None = held[1] if held else None
+        self.place: Upstream | None = held[2] if held else None
         self._taken = taken
         self._began = admission.now()
         self._used = 0

@@ -20,6 +20,8 @@ from apps.realtime.redis_clients import REDIS_ERRORS, sync_client
 log = logging.getLogger(__name__)
 
 INTERRUPTED = 499
+# Redis or the database is away.
+AWAY: tuple[type[Exception], ...] = (*REDIS_ERRORS, DatabaseError)
 
 
 def adopt(own: str) -> list[RequestRecord]:
@@ -44,7 +46,7 @@ def adopt(own: str) -> list[RequestRecord]:
             except DatabaseError:
                 client.set(key, text, ex=BEGUN_SECONDS)
                 raise
-    except (*REDIS_ERRORS, DatabaseError) as error:
+    except AWAY as error:
         log.info("What killed gateways had begun is counted later: %s", error)
     return found
 
