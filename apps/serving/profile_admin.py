@@ -28,7 +28,6 @@ from apps.serving.profile_form import (
     CLASS_FIELDS,
     USE_CLASSES,
     BatchingProfileForm,
-    profile_field,
     reason_tag,
 )
 
@@ -166,7 +165,7 @@ class BatchingProfileAdmin(ServiceAdmin):
         reasons = form.reasons()
         names = [name for name in form.fields if name != "name"]
         return format_html_join(
-            "", "{}", ((reason_tag(name, reasons.get(profile_field(name)), swap=True),) for name in names)
+            "", "{}", ((reason_tag(name, form.reason(name, reasons), swap=True),) for name in names)
         )
 
     # ------------------------------------------------------------------ versions

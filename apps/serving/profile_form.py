@@ -151,7 +151,7 @@ class _ProfileForm(ServiceForm):
         for name, item in self.fields.items():
             field = profile_field(name)
             if field != "name":
-                item.help_text = _help(name, field, reasons.get(field))
+                item.help_text = _help(name, field, self.reason(name, reasons))
 
     def _begin_with(self, row: BatchingProfile) -> None:
         chosen = row.trtllm or {}
@@ -178,6 +178,16 @@ class _ProfileForm(ServiceForm):
         given = self.data.get("engine") if self.is_bound else self.initial.get("engine", self.instance.engine)
         row = BatchingProfile(engine=str(given))
         return trtllm_files.kind_of_profile(row)
+
+    def reason(self, name: str, reasons: Mapping[str, str | None]) -> str | None:
+        """Why a field of the form does nothing, given the answer of `reasons`."""
+        given = reasons.get(profile_field(name))
+        if given is None and name in CLASS_FIELDS and not self._uses_classes():
+            return _t("Only where the queue is ordered by class.")
+        return given
+
+    def _uses_classes(self) -> bool:
+        return bool(self.data.get(USE_CLASSES) if self.is_bound else self.initial.get(USE_CLASSES))
 
     def reasons(self) -> dict[str, str | None]:
         """Why each field does nothing, null where it acts, for what is in the form now."""

@@ -143,6 +143,8 @@ def test_fields_say_why_they_do_nothing_and_follow_the_engine(operator: Client) 
     dynamic = idle(preview(operator, strategy="dynamic"))
     assert "max_queue_delay_microseconds" not in dynamic
     assert "timeout_action" in dynamic
+    assert dynamic["low_max_queue_size"] == "Only where the queue is ordered by class."
+    assert "low_max_queue_size" not in idle(preview(operator, strategy="dynamic", use_classes="on"))
     assert "timeout_action" not in idle(preview(operator, strategy="dynamic", queue_timeout_microseconds=5))
     engine = idle(preview(operator, engine="trtllm", trtllm_max_tokens_in_paged_kv_cache="1000"))
     assert engine["trtllm_kv_cache_free_gpu_mem_fraction"].startswith("The number of tokens decides")

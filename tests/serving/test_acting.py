@@ -135,6 +135,7 @@ def test_only_what_is_set_is_told() -> None:
         ("llamacpp", {}, Limits(), "A prompt and its answer together hold at most 4,096 tokens"),
         ("llamacpp", {"max_queue_size": 0}, Limits(), "every further request is refused at once"),
         ("llamacpp", {"strategy": "static"}, Limits(), "waits up to 1,000 ms for a batch of exactly 8"),
+        ("llamacpp", {"strategy": "dynamic"}, Limits(), "takes what has come, up to 8 requests at once"),
         (
             "llamacpp",
             {"strategy": "dynamic", "queue_timeout_microseconds": 2500},

@@ -57,7 +57,10 @@ def _batches(facts: BatchingFacts) -> Iterator[str]:
         delay = facts.queue_delay_microseconds
         delay = delay or (batching.STATIC_DELAY_MICROSECONDS if facts.strategy == "static" else 0)
         what = f"exactly {facts.slots}" if facts.strategy == "static" else f"up to {facts.slots}"
-        yield f"A request waits up to {_milliseconds(delay)} for a batch of {what}, while the engine is idle."
+        if delay:
+            yield f"A request waits up to {_milliseconds(delay)} for a batch of {what}, while the engine is idle."
+        else:
+            yield f"An idle engine takes what has come, {what} requests at once, without waiting for more."
         yield "A batch ends with its longest answer; what comes meanwhile waits for the next one."
 
 

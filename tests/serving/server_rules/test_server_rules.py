@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from apps.serving.domain import blocks, pbtxt, server_release
+from apps.serving.domain import batching, blocks, pbtxt, repository, server_release
 from apps.serving.domain.block_messages import compose
 from apps.serving.domain.repository_check.one_config import read_config
 from apps.serving.domain.trtllm import spec
@@ -214,6 +215,31 @@ REFUSED_LATER: dict[str, str] = {
     "warmup_dims": WARMUP % ("1", "data_type: TYPE_INT32 dims: -1 zero_data: true"),
 }
 REFUSED_LATER = {name: text.replace("tensorrtllm", "python") for name, text in REFUSED_LATER.items()}
+
+
+def embedded() -> dict[str, str]:
+    """The embedded model as profiles with classes and timeouts render it, on a backend that is not there."""
+    common = {"max_batch_size": 4, "max_seq_len": 256, "max_queue_size": 8, "threads": 0}
+    common |= {"max_queue_delay_microseconds": 100, "queue_timeout_microseconds": 500}
+    classes = [{"name": "high", "max_queue_size": 2}, {"name": "low", "queue_timeout_microseconds": 900}]
+    found: dict[str, str] = {}
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("static", {"priority_classes": classes, "timeout_action": "delay"}),
+        (
+            "dynamic",
+            {"priority_classes": classes, "default_priority_class": "low", "preferred_batch_sizes": [2]},
+        ),
+        ("dynamic", {"preserve_ordering": True, "timeout_action": "delay", "allow_timeout_override": False}),
+    ]
+    for strategy, more in kinds:
+        facts = batching.facts({**common, "strategy": strategy, **more})
+        model = repository.LlamaCppModel(f"embedded_{len(found)}", "/engines/x.gguf", "cpu", facts)
+        text = pbtxt.render(repository.model_config(model))
+        found[model.name] = text.replace('backend: "python"', 'backend: "tensorrtllm"')
+    return found
+
+
+PARSED |= embedded()
 
 
 def generated() -> dict[str, str]:
