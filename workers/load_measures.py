@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from apps.core.exceptions import InflightError
-from apps.engines import learning
+from apps.engines import learning, retention
 from apps.serving.domain import batching
 from apps.serving.models import Instance
 from workers import failures
@@ -21,6 +21,7 @@ def measure(row: Instance) -> None:
     """Record the load of an instance that has just answered its probe. Never fails a load."""
     if row.revision.engine is None:
         return
+    retention.mark_used(row.revision.engine)
     try:
         facts = batching.facts(row.revision.batching)
         identity = server_identity(row)

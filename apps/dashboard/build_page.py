@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import F, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _l
+from django.utils.translation import ngettext
 
 from apps.dashboard import formats
 from apps.dashboard.flag_help import flags_of
@@ -91,7 +92,11 @@ def verdict(found: Comparison) -> str:
     asked = sum(each.section != "result" for each in found.differences)
     if not asked:
         return _("Both were asked for the same, with the same versions.")
-    return _("%(n)s things differ in what was asked for, versions and commands.") % {"n": asked}
+    return ngettext(
+        "One thing differs in what was asked for, versions and commands.",
+        "%(n)s things differ in what was asked for, versions and commands.",
+        asked,
+    ) % {"n": asked}
 
 
 def sections(found: Comparison) -> list[dict[str, Any]]:

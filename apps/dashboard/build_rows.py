@@ -99,6 +99,6 @@ def _names() -> dict[str, list[tuple[str, str]]]:
     return {kind: rows[:CHOICES] for kind, rows in found.items()}
 
 
-def _called(rows: QuerySet[Any], kind: str, value: str, text: str) -> QuerySet[Any, tuple[str, str, str]]:
-    named = rows.order_by().annotate(of=Value(kind), value=F(value), text=F(text))
+def _called(rows: QuerySet[Any], kind: str, value: str, text: str) -> QuerySet[Any, Any]:
+    named: QuerySet[Any, Any] = rows.order_by().annotate(of=Value(kind), value=F(value), text=F(text))
     return named.values_list("of", "value", "text")

@@ -26,11 +26,16 @@ def source(value: Mapping[str, Any]) -> str:
 def engine(row: Engine) -> list[KeyValue]:
     """Where an engine lies and what it is."""
     return [
+        *([(_("Origin"), _("imported; nobody knows how it was built"))] if _is_imported(row) else []),
         (_("Weight type"), row.quantization),
         (_("Size"), str(formats.filesize(row.size_bytes))),
         (_("Fingerprint"), row.fingerprint[:16] + "…", row.fingerprint),
         (_("Folder"), row.path, row.path),
     ]
+
+
+def _is_imported(row: Engine) -> bool:
+    return row.provenance == Engine.Provenance.IMPORTED
 
 
 def manifest(value: Mapping[str, Any]) -> list[KeyValue]:

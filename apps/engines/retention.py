@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,6 +26,7 @@ from apps.engines.domain.retention import KINDS, Decision, Item, Kind, Policy, d
 from apps.engines.models import Build, Engine
 from apps.engines.retention_models import RetentionPolicy
 
+log = logging.getLogger(__name__)
 ACTOR = "sweep"
 EVERY = timedelta(days=1)
 _ATTEMPT = re.compile(r"(?P<number>\d{1,9})-(?P<attempt>\d{1,6})")
@@ -155,6 +157,14 @@ def set_pinned(actor: audit.Actor, kind: str, key: str, pinned: bool) -> None:
             raise _unknown(kind, key)
         stages.set_pinned(key, pinned)
         audit.record(actor, f"stage.{verb}", policy_row(), detail={"stage": key})
+
+
+def mark_used(engine: Engine) -> None:
+    """A server has loaded the engine just now. May be lost: it only makes a clean-up think it older."""
+    try:
+        Engine.objects.filter(pk=engine.pk).update(last_used_at=clock.now())
+    except DatabaseError as error:
+        log.warning("That %s was used could not be written: %s", engine, error)
 
 
 def run_scheduled() -> Cleaned | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 
-def _days(label: str, default: int) -> models.PositiveIntegerField:  # type: ignore[type-arg]
+def _days(label: Any, default: int) -> models.PositiveIntegerField:  # type: ignore[type-arg]
     return models.PositiveIntegerField(
         label,
         null=True,

@@ -42,6 +42,8 @@ PAGES = (
     Case("/builds/1/", "succeeded", "main .button-primary"),
     Case("/builds/2/", "The disk is full", "main .button-primary"),
     Case("/builds/3/", "Quantise the weights", "main .button-danger"),
+    Case("/builds/compare/?a=1&b=2", "Time by stage", "main .page-actions .button"),
+    Case("/builds/clean-up/", "Would go", "main .button-primary"),
     Case("/deployments/", "degraded", "main .button-primary"),
     Case("/deployments/demo/", "TTFT", "main .button-danger"),
     Case("/deployments/demo/instances/", "k3v9q2m8tx", "#instances button"),

@@ -153,6 +153,10 @@ def test_the_log_view_searches_filters_and_jumps(page: Page, world: World) -> No
     expect(log.locator(".is-current")).to_contain_text("blk.7.")
     log.get_by_label("Levels").select_option("error")
     expect(log.locator(".log-row")).to_have_count(1)
+    # Evidence leads to its line, whatever is filtered.
+    page.locator("[data-log-line='121']").click()
+    expect(log.locator(".is-evidence")).to_contain_text("No space left on device")
+    expect(page).to_have_url(re.compile("#log-121$"))
     assert checks.problems(page) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -61,6 +62,11 @@ def _log(number: int) -> str:
     lines = [f"info blk.{n}.ffn_down.weight Q4_1 -> Q4_0, 576 x 1536, {n * 7919} bytes" for n in range(400)]
     lines[120] = "error: cannot write tensor: No space left on device"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    course = [
+        {"at": 3 * n, "stage": f"stage{n // 8}", "memory_bytes": 10**8 * (1 + n % 9), "disk_bytes": 10**7 * n}
+        for n in range(24)
+    ]
+    path.with_name("resources.jsonl").write_text("\n".join(map(json.dumps, course)), encoding="utf-8")
     return str(path)
 
 

@@ -130,6 +130,13 @@ def test_a_pin_of_what_is_not_there(operator: User, kind: str, key: str) -> None
         retention.set_pinned(operator, kind, key, True)
 
 
+def test_a_load_makes_an_engine_young_again() -> None:
+    engine = old_engine("q4", quantization="Q4_0")
+    assert by_id()[f"engine:{engine.fingerprint}"] == "unused"
+    retention.mark_used(engine)
+    assert by_id()[f"engine:{engine.fingerprint}"] == "recent"
+
+
 def test_the_schedule_is_off_until_it_is_switched_on_and_runs_once_a_day() -> None:
     folder = old_log(12)
     assert retention.run_scheduled() is None

@@ -42,7 +42,7 @@ def test_decisions(change: dict[str, Any], expected: tuple[bool, str]) -> None:
 def test_a_policy_without_days_keeps_everything() -> None:
     never = Policy(engines_days=None, stages_days=None, logs_days=None)
     for kind in ("engine", "stage", "log"):
-        assert told(replace(OLD, kind=kind), never) == (False, "never")  # type: ignore[arg-type]
+        assert told(replace(OLD, kind=kind), never) == (False, "never")
 
 
 def test_the_newest_of_each_profile_stay_and_the_largest_come_first() -> None:

@@ -48,7 +48,7 @@ def many_builds(rows: int) -> None:
 
 def _copy(rows: int) -> None:
     """The rows that exist again with higher numbers: much faster than making each in Python."""
-    columns = [field.column for field in Build._meta.concrete_fields if not field.primary_key]
+    columns = [str(field.column) for field in Build._meta.concrete_fields if not field.primary_key]
     taken = [f"{name} + %s" if name == "number" else name for name in columns]
     with connection.cursor() as cursor:
         for offset in range(SOME, rows, SOME):

@@ -79,7 +79,7 @@ def test_a_remedy_changes_the_profile_and_builds_again(sign_in: SignIn, tmp_path
     refused = sign_in(OPERATOR).post("/builds/7/remedy/", {"remedy": "tp"})
     assert refused.status_code == 404
     compared = sign_in(VIEWER).get(f"/builds/compare/?a=7&b={again.number}").content.decode()
-    assert "things differ" in compared
+    assert "differ" in compared
     assert "quantization" in compared
     assert sign_in(VIEWER).get("/builds/compare/?a=7&b=x").status_code == 422
 

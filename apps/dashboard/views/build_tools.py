@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -31,7 +33,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         return render(request, "pages/build_compare_which.html", context)
     left, right = (_asked(request, name) for name in ("a", "b"))
     found = comparison(left, right)
-    context = {
+    shown: dict[str, Any] = {
         "title": _("Compare #%(a)s and #%(b)s") % {"a": left.number, "b": right.number},
         "here": "builds",
         "left": left,
@@ -41,7 +43,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "verdict": build_page.verdict(found),
         "sections": build_page.sections(found),
     }
-    return render(request, "pages/build_compare.html", context)
+    return render(request, "pages/build_compare.html", shown)
 
 
 def _asked(request: HttpRequest, name: str) -> Build:

@@ -99,7 +99,8 @@ def _decide(item: Item, policy: Policy, now: datetime, newest: bool) -> Decision
         return Decision(item, False, "newest", f"Among the newest of {item.group}.")
     unused = now - item.last_used_at
     if unused < timedelta(days=days):
-        return Decision(item, False, "recent", f"Used {max(0, unused.days)} days ago, kept for {days}.")
+        ago = "today" if unused.days < 1 else f"{unused.days} days ago"
+        return Decision(item, False, "recent", f"Used {ago}, kept for {days} days.")
     return Decision(item, True, "unused", f"Not used for {unused.days} days.")
 
 

@@ -189,6 +189,8 @@ export class LogView {
 
   #show(at) {
     this.#follow(false);
+    // Rows may have been filtered out until now: there must be room before the view can scroll to the line.
+    this.space.style.height = `${this.#count() * ROW}px`;
     this.view.scrollTop = Math.max(0, at * ROW - this.view.clientHeight / 2);
     this.#draw();
   }
