@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 
@@ -10,6 +11,8 @@ from apps.serving.models import Instance
 from workers.instance_spec import server_identity, server_ports, server_spec
 from workers.runtimes.base import Observation, ServerRuntime
 from workers.runtimes.jobs import Jobs
+
+log = logging.getLogger(__name__)
 
 # Each answer of a server to one look; what takes longer is read by a later tick.
 LOOK_SECONDS = 2.0
@@ -42,7 +45,12 @@ class Looks:
         self._seen.clear()
         self.jobs.wait(keys, seconds)
         for key, row in keys.items():
-            found = self.jobs.take(key)
+            try:
+                found = self.jobs.take(key)
+            except Exception:
+                # One server that cannot be looked at must not keep the others waiting.
+                log.exception("instance %s could not be looked at", row.uid)
+                continue
             if found is not None:
                 self._seen[(row.uid, row.attempt)] = found
 

@@ -338,3 +338,19 @@ def test_a_full_disk_is_said_with_its_remedy(
     assert GpuLease.objects.filter(released_at=None).count() <= 1
     # Space was made, and nobody had to press anything.
     ticker.until_state(demo, states.READY)
+
+
+def test_a_server_that_cannot_be_looked_at_keeps_nobody_waiting(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticker.until_state(demo, states.READY)
+
+    def broken(*args: Any) -> None:
+        raise NotADirectoryError("instances")
+
+    monkeypatch.setattr(TritonRuntime, "observe", broken)
+    for _tick in range(3):
+        ticker.tick()
+    services.stop("test", demo)
+    ticker.tick()
+    assert only_instance().state == states.DRAINING

@@ -352,5 +352,6 @@ def read_secret(folder: Path) -> str:
     """The secret, or an empty text once the instance was cleared away."""
     try:
         return (folder / "secret").read_text(encoding="ascii").strip()
-    except FileNotFoundError:
+    except OSError:
+        # Cleared away, or a disk that cannot be read: the server then refuses, and its row says so.
         return ""
