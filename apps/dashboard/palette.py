@@ -76,6 +76,7 @@ def _new(allowed: frozenset[Action]) -> Iterator[Item]:
     if Action.OPERATE in allowed:
         yield Item(_("New build"), _("action"), "plus", reverse("engines:new"))
     if Action.CONFIGURE in allowed:
+        yield Item(_("Paste a build command"), _("action"), "plus", reverse("engines:paste"))
         yield Item(_("New deployment"), _("action"), "plus", reverse("serving:new"))
         yield Item(_("Register a checkpoint"), _("action"), "plus", reverse("registry:new"))
         yield Item(_("New alert rule"), _("action"), "plus", reverse("alerts:new_rule"))

@@ -15,7 +15,9 @@ from apps.dashboard.facts import KeyValue
 from apps.engines import selectors as engines
 from apps.engines.models import Build, BuildProfile, Engine, Quantization
 from apps.engines.paths import engines_folder
+from apps.engines.selectors import active_build
 from apps.engines.states import READY
+from apps.engines.trtllm_checks import composed_of
 from apps.registry import selectors as registry
 from apps.registry.answers import stored_as
 from apps.registry.domain.checkpoint_reader import read_checkpoint
@@ -117,6 +119,22 @@ class BuildPreview:
     def share(self) -> float | None:
         """Size of the engine against the source, None where one of them is not known."""
         return self.engine_bytes / self.source_bytes if self.engine_bytes and self.source_bytes else None
+
+
+def of_profile(profile: BuildProfile) -> BuildPreview:
+    """Preview of a build of a profile, of either builder."""
+    if profile.builder == BuildProfile.Builder.TRTLLM:
+        seen = BuildPreview(
+            checkpoint=profile.checkpoint,
+            quantization=profile.weight_format,
+            source_bytes=profile.checkpoint.size_bytes,
+            active=active_build(profile),
+            findings=list(composed_of(profile).findings),
+        )
+    else:
+        seen = build(profile.checkpoint, profile.quantization, profile.options)
+    seen.profile_name = profile.name
+    return seen
 
 
 def build(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.auth.models import User
@@ -112,7 +112,7 @@ class QuantizationProfileAdmin(FlagAdmin):
     list_display = ["name", "format", "kv_cache_dtype", "group_size", "calib_dataset", "updated_at"]
     list_filter = ["format", "kv_cache_dtype"]
     search_fields = ["name", "calib_dataset"]
-    fieldsets = [
+    fieldsets: ClassVar[Any] = [
         (_("Quantization profile"), {"fields": ["name", "format", "kv_cache_dtype"]}),
         (_("AWQ and GPTQ"), {"fields": ["group_size", "weights"]}),
         (_("SmoothQuant"), {"fields": ["smoothquant", "per_channel", "per_token"]}),
@@ -149,7 +149,7 @@ class BuildProfileAdmin(FlagAdmin):
     list_filter = ["builder", "recipe", "quantization", "quantization_profile"]
     list_select_related = ["checkpoint", "quantization_profile"]
     search_fields = ["name", "checkpoint__name", "quantization_profile__name"]
-    fieldsets = [
+    fieldsets: ClassVar[Any] = [
         (_("Build profile"), {"fields": ["name", "checkpoint", "builder"]}),
         (_("Engine of llama.cpp"), {"fields": ["quantization"], "classes": [FOR_LLAMACPP]}),
         (

@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.utils.functional import Promise
+from django.utils.translation import gettext as _t
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget
 
@@ -16,6 +17,7 @@ from apps.engines.domain.trtllm.rules import OURS_BUILD
 from apps.engines.flag_fields import fields_of, groups_of, known_in, name_of, values_of
 from apps.engines.models import BuildProfile, QuantizationProfile
 from apps.engines.requests import NEWEST_RELEASE
+from apps.engines.trtllm_checks import offers
 
 # Flags that people set; folders of an attempt are Inflight's own.
 BUILD = tuple(flag for flag in build_flags.BUILD_FLAGS if flag.name not in OURS_BUILD)
@@ -94,6 +96,10 @@ class FlagsForm(ServiceForm):
         return values_of(getattr(self, "cleaned_data", {}), section, self.flag_sections[section])
 
 
+def _not_offered(label: Any) -> str:
+    return _t("%(recipe)s (no node offers it now)") % {"recipe": label}
+
+
 def _release_of(form: forms.BaseForm) -> str:
     if form.is_bound:
         typed = form.data.get(form.add_prefix("tensorrt_llm"), "")
@@ -117,7 +123,7 @@ _WithFlags: Any = type(
 )
 
 
-class BuildProfileForm(_WithFlags):  # type: ignore[misc]
+class BuildProfileForm(_WithFlags):
     """Each field with its default, its meaning and what it costs."""
 
     class Meta:
@@ -137,6 +143,7 @@ class BuildProfileForm(_WithFlags):  # type: ignore[misc]
             "gpu": UnfoldAdminSelectWidget(
                 choices=[("", _("not chosen")), *((row.key, row.label) for row in GPUS)]
             ),
+            "toolchain": UnfoldAdminSelectWidget,
         }
         help_texts = {
             "name": NAME_HELP,
@@ -195,7 +202,7 @@ class BuildProfileForm(_WithFlags):  # type: ignore[misc]
         for name in (*RANKS, "recipe", "dtype"):
             if name in self.fields:
                 self.fields[name].required = False
-        self._keep_gpu()
+        self._offer()
         release = _release_of(self)
         for section, flags in SECTIONS.items():
             for flag in flags:
@@ -205,13 +212,22 @@ class BuildProfileForm(_WithFlags):  # type: ignore[misc]
                         'inf-flag-away" hidden', 'inf-flag-away"'
                     )
 
-    def _keep_gpu(self) -> None:
-        """A GPU by another name than the table's, from a document, stays choosable."""
+    def _offer(self) -> None:
+        """Choices by what the nodes' probes found; what a document wrote by another name stays choosable."""
         if "gpu" not in self.fields:
             return
-        widget = self.fields["gpu"].widget
-        if self.instance.gpu and self.instance.gpu not in {str(value) for value, _label in widget.choices}:
-            widget.choices = [*widget.choices, (self.instance.gpu, self.instance.gpu)]
+        known = offers()
+        recipes = {offer.recipe for offer in known}
+        self.fields["recipe"].choices = [
+            (value, label if value == BuildProfile.Recipe.AUTO or value in recipes else _not_offered(label))
+            for value, label in BuildProfile.Recipe.choices
+        ]
+        names = sorted({offer.toolchain for offer in known})
+        self.fields["toolchain"].widget.choices = [("", _("any that fits")), *((name, name) for name in names)]
+        for field in ("gpu", "toolchain"):
+            widget, value = self.fields[field].widget, getattr(self.instance, field)
+            if value and value not in {str(choice) for choice, _label in widget.choices}:
+                widget.choices = [*widget.choices, (value, value)]
 
     def clean(self) -> dict[str, Any]:
         """What is left empty has its default."""
@@ -259,7 +275,7 @@ _WithQuantizeFlags: Any = type("_WithQuantizeFlags", (_QuantizeFlags,), fields_o
 _PLAIN = ("name", "format", "kv_cache_dtype", "group_size", "smoothquant", "per_channel", "per_token")
 
 
-class QuantizationProfileForm(_WithQuantizeFlags):  # type: ignore[misc]
+class QuantizationProfileForm(_WithQuantizeFlags):
     """Each field with its default, its meaning and what it costs."""
 
     class Meta:

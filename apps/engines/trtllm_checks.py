@@ -12,6 +12,7 @@ from apps.engines import requests
 from apps.engines.domain.trtllm import rules, rules_quantization
 from apps.engines.domain.trtllm.compose import Composed, compose
 from apps.engines.domain.trtllm.flag import parse_version
+from apps.engines.frozen import choose_toolchain, freeze_trtllm
 from apps.engines.models import BuildProfile, QuantizationProfile
 from apps.fleet.models import Toolchain
 from apps.registry.models import Checkpoint
@@ -42,9 +43,10 @@ def offers() -> list[Offer]:
 
 
 def composed_of(profile: BuildProfile) -> Composed:
-    """The steps and findings of a profile, saved or not; nothing is written."""
+    """The steps and findings of a profile, saved or not, on the toolchain that it would get; nothing is written."""
     try:
-        request = requests.request_of(profile)
+        spec = freeze_trtllm(profile)
+        request = spec.request.model_copy(update={"recipe": spec.recipe})
         found = compose(request, WORK, requests.model_facts(profile.checkpoint))
     except ValidationError as error:
         finding = _invalid(error)
@@ -52,7 +54,7 @@ def composed_of(profile: BuildProfile) -> Composed:
     except InvalidInput as error:
         finding = Finding(error.code, "error", error.sentence, error.field, error.remedy)
         return Composed("", (), (finding,))
-    more = (*found.findings, *_of_rows(profile, found.recipe))
+    more = (*found.findings, *_of_rows(profile))
     steps = () if any(finding.severity == "error" for finding in more) else found.steps
     return Composed(found.recipe, steps, more)
 
@@ -68,7 +70,7 @@ def quantization_findings(profile: QuantizationProfile) -> list[Finding]:
         *rules.check_options("quantize", quantization.options, release),
         *rules_quantization.check(quantization),
     ]
-    if profile.pk is None:
+    if profile._state.adding:
         return found
     known = {(finding.id, finding.where) for finding in found}
     for user in profile.build_profiles.select_related("checkpoint"):
@@ -88,8 +90,8 @@ def quantization_findings(profile: QuantizationProfile) -> list[Finding]:
     return found
 
 
-def _of_rows(profile: BuildProfile, recipe: str) -> list[Finding]:
-    found = []
+def _of_rows(profile: BuildProfile) -> list[Finding]:
+    found: list[Finding] = []
     if profile.checkpoint.format == Checkpoint.Format.GGUF:
         found.append(
             Finding(
@@ -101,39 +103,11 @@ def _of_rows(profile: BuildProfile, recipe: str) -> list[Finding]:
                 _("Register the Hugging Face folder of the same model, or use the llama.cpp builder."),
             )
         )
-    known = offers()
-    named = [offer for offer in known if not profile.toolchain or offer.toolchain == profile.toolchain]
-    if profile.toolchain and not named:
-        found.append(
-            Finding(
-                "toolchain_unknown",
-                "warning",
-                _("No node has a toolchain %(name)s that works.") % {"name": profile.toolchain},
-                "target.toolchain",
-                _("Choose one of the nodes' pages, or leave it empty for any that fits."),
-            )
-        )
-    elif not any(offer.recipe == recipe for offer in named):
-        found.append(
-            Finding(
-                "recipe_not_offered",
-                "warning",
-                _("No node offers the recipe %(recipe)s now.") % {"recipe": recipe},
-                "recipe",
-                _("The profile can be saved; a build waits for a node with a toolchain for it."),
-            )
-        )
-    elif profile.tensorrt_llm and not any(offer.release == profile.tensorrt_llm for offer in named):
-        releases = ", ".join(sorted({offer.release for offer in named if offer.release}))
-        found.append(
-            Finding(
-                "release_not_offered",
-                "warning",
-                _("No toolchain has TensorRT-LLM %(release)s.") % {"release": profile.tensorrt_llm},
-                "target.tensorrtLlm",
-                _("The nodes have %(releases)s.") % {"releases": releases or _("no release")},
-            )
-        )
+    try:
+        choose_toolchain(requests.request_of(profile), profile.tensorrt_llm)
+    except InvalidInput as error:
+        remedy = _("It can be saved, and built once a node can. %(remedy)s") % {"remedy": error.remedy}
+        found.append(Finding(error.code, "warning", error.sentence, "recipe", remedy))
     return found
 
 

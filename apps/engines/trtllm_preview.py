@@ -119,8 +119,8 @@ def _memory(profile: BuildProfile) -> PreviewPart:
         ),
         (_("weights"), sizes.get("weights")),
         (_("activations"), sizes.get("activations")),
-        (_("KV cache"), f"{sizes.get('kv')}: {found.kv_capacity_tokens} " + _("tokens")),
-        (_("sequences at full length"), found.sequences),
+        (_("KV cache"), f"{sizes.get('kv')}: {_grouped(found.kv_capacity_tokens)} " + _("tokens")),
+        (_("sequences at full length"), _grouped(found.sequences)),
     )
     if found.fits:
         return PreviewPart(title, text=_("It fits."), rows=rows)
@@ -132,6 +132,11 @@ def _memory(profile: BuildProfile) -> PreviewPart:
         _("Use more ranks, fewer bits, or smaller limits; the memory planner shows which."),
     )
     return PreviewPart(title, rows=rows, findings=(finding,))
+
+
+def _grouped(number: int) -> str:
+    """Thousands set apart by thin spaces."""
+    return f"{number:,}".replace(",", "\u2009")
 
 
 def plan_input(profile: BuildProfile, gpu: str) -> PlanInput:

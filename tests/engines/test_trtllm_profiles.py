@@ -236,10 +236,11 @@ def test_the_preview_shows_commands_memory_and_findings_beside_fields(profile: B
     assert "It fits." in shown
     assert "Not verified: no command here was run" in shown
     assert 'data-where="build__max_num_tokens"' in shown
-    assert "No node offers the recipe engine now." in shown
+    assert "No node has a TensorRT-LLM toolchain." in shown
     refused_now = client.post(address, data | {"tp": "3"}).content.decode()
     assert 'data-where="tp" data-severity="error"' in refused_now
-    too_much = client.post(address, data | {"build__max_num_tokens": "1000000", "gpu": "l4"}).content.decode()
+    large = {"build__max_batch_size": "2048", "build__max_num_tokens": "1000000", "gpu": "l4"}
+    too_much = client.post(address, data | large).content.decode()
     assert "It does not fit on L4 24 GB." in too_much
     viewed = QuantizationProfile.objects.get()
     address = reverse("admin:engines_quantizationprofile_preview", args=[viewed.pk])

@@ -164,9 +164,7 @@ def _preview(value: Any) -> previews.BuildPreview:
         profile = selectors.build_profiles().filter(name=value("profile") or "").first()
         if profile is None:
             return previews.BuildPreview()
-        seen = previews.build(profile.checkpoint, profile.quantization, profile.options)
-        seen.profile_name = profile.name
-        return seen
+        return previews.of_profile(profile)
     checkpoint = registry.checkpoints().filter(name=value("checkpoint") or "").first()
     seen = previews.build(checkpoint, value("quantization") or str(Quantization.F16))
     seen.profile_name = value("name") or seen.profile_name

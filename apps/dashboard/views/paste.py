@@ -31,7 +31,7 @@ class PasteForm(forms.Form):
     command = forms.CharField(
         label=_l("Command"),
         max_length=65536,
-        widget=forms.Textarea(attrs={**_MONO, "rows": 8}),
+        widget=forms.Textarea(attrs={**_MONO, "class": "textarea mono", "rows": 8}),
         help_text=_l(
             "trtllm-build, convert_checkpoint.py or quantize.py as a tutorial has it; several together are one "
             "profile. Nothing is run."

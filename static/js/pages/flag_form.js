@@ -12,7 +12,6 @@ function start(form) {
   const panel = form.querySelector("[data-field-search]");
   const search = panel?.querySelector("input[type=search]");
   const changed = panel?.querySelector("[data-only-changed]");
-  if (panel) panel.hidden = false;
 
   const draw = () => {
     followBuilder(form, sets);
@@ -28,8 +27,12 @@ function start(form) {
     lines.find((line) => line.input && shown(line.node))?.input.focus();
   });
   const preview = form.querySelector(".inf-preview-body");
-  preview?.addEventListener("htmx:afterSwap", () => sayBeside(preview, lines));
-  if (preview) sayBeside(preview, lines);
+  const tell = () => {
+    sayBeside(preview, lines);
+    if (panel) judge(panel.querySelector("[data-verdict]"), preview);
+  };
+  preview?.addEventListener("htmx:afterSwap", tell);
+  if (preview) tell();
   draw();
   openWithErrors(sets);
 }
@@ -113,7 +116,7 @@ function find(panel, typed, onlyChanged, lines, sets) {
     }
   }
   const status = panel.querySelector("[role=status]");
-  status.textContent = narrow ? (count ? `${count} ${panel.dataset.some}` : panel.dataset.none) : "";
+  status.textContent = narrow ? (count ? `${panel.dataset.some} ${count}` : panel.dataset.none) : "";
 }
 
 function sayBeside(preview, lines) {
@@ -124,13 +127,34 @@ function sayBeside(preview, lines) {
     if (!found.has(name)) found.set(name, item);
   }
   for (const line of lines) {
-    const place = line.node.querySelector(".inf-flag-say");
-    if (!place) continue;
     const item = found.get(line.input?.name ?? "");
+    const place = line.node.querySelector(".inf-flag-say") ?? (item ? placeIn(line) : null);
+    if (!place) continue;
     const text = item?.querySelector("span:not(.icon)")?.textContent ?? "";
     if (place.textContent !== text) place.textContent = text;
     place.className = item ? `inf-flag-say inf-say-${item.dataset.severity}` : "inf-flag-say";
   }
+}
+
+function placeIn(line) {
+  const place = document.createElement("span");
+  place.setAttribute("role", "status");
+  place.className = "inf-flag-say";
+  line.input.parentElement.closest(".grow")?.append(place);
+  return place;
+}
+
+function judge(link, preview) {
+  const count = (severity) => preview.querySelectorAll(`.finding-${severity}`).length;
+  const errors = count("error");
+  const warnings = count("warning");
+  const parts = [];
+  if (errors) parts.push(`${link.dataset.errors} ${errors}`);
+  if (warnings) parts.push(`${link.dataset.warnings} ${warnings}`);
+  link.textContent = parts.join(", ") || link.dataset.good;
+  link.classList.toggle("inf-say-error", errors > 0);
+  link.classList.toggle("inf-say-warning", !errors && warnings > 0);
+  link.hidden = preview.querySelector(".inf-part") === null;
 }
 
 function openWithErrors(sets) {

@@ -13,8 +13,6 @@ PROGRAMS: dict[str, str] = {
     "trtllm-build": "build",
     "tensorrt_llm.commands.build": "build",
     "convert_checkpoint.py": "convert",
-    "hf_llama_convert.py": "convert",
-    "hf_gpt_convert.py": "convert",
     "quantize.py": "quantize",
     "build.py": "legacy",
 }
