@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from benchmarks.serving import RunningServer, find_installation, serve_folder
+from benchmarks.serving import find_installation, serve_folder
 from deploy.local import environment, packages
 from deploy.local.home import find_home
 from deploy.local.progress import Steps
@@ -49,12 +50,12 @@ class World:
 
     def more_gateway(self, **environ: str) -> int:
         """Another gateway process on a port of its own, with these variables."""
-        return _gateway(self.stack, self.home, {**self.environ, **environ})
+        return gateway(self.stack, self.home, {**self.environ, **environ})
 
     def litellm(self) -> int:
         """Start the litellm proxy; its port. Its environment is made first where there is none (750 MB)."""
         program = Path(self.litellm_program) if self.litellm_program else litellm_environment()
-        port = _free_port()
+        port = free_port()
         config = self.home / "litellm.yaml"
         config.write_text(
             f"model_list:\n  - model_name: {DOUBLE}\n    litellm_params:\n      model: openai/{DOUBLE}\n"
@@ -65,8 +66,8 @@ class World:
         argv = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
         environ = {**os.environ, "LITELLM_LOG": "ERROR", "LITELLM_TELEMETRY": "False"}
         environ["PATH"] = f"{program.parent}{os.pathsep}{environ.get('PATH', '')}"
-        _start(self.stack, self.home / "litellm.log", [*argv, "--num_workers", "1"], environ)
-        _until_answers(f"http://127.0.0.1:{port}/health/liveliness", self.home / "litellm.log")
+        start(self.stack, self.home / "litellm.log", [*argv, "--num_workers", "1"], environ)
+        until_answers(f"http://127.0.0.1:{port}/health/liveliness", self.home / "litellm.log")
         return port
 
     def reload_overview(self) -> bool:
@@ -97,35 +98,27 @@ def world(litellm: str = "", triton: bool = True) -> Iterator[World]:
     home = Path(tempfile.mkdtemp(prefix="inflight-gateway-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        environ = _environment(home)
+        environ = environment_of(home)
         installation = find_installation({**os.environ, **environ}) if triton else None
-        redis = [
-            environ["INFLIGHT_REDIS_SERVER"],
-            "--port",
-            "0",
-            "--unixsocket",
-            str(home / "redis.sock"),
-            "--save",
-            "",
-        ]
-        _start(stack, home / "redis.log", [*redis, "--dir", str(home)], environ)
-        double_port = _free_port()
+        redis(stack, home, environ)
+        double_port = free_port()
         double = [sys.executable, "-m", "tests.support.openai_double", "--port", str(double_port)]
-        _start(stack, home / "double.log", [*double, "--chunks", "150", "--gap-ms", str(GAP * 1000)], environ)
+        start(stack, home / "double.log", [*double, "--chunks", "150", "--gap-ms", str(GAP * 1000)], environ)
         running = None
         if installation is not None:
             running = stack.enter_context(serve_folder(installation, _write_pump))
             running.control(f"/v2/repository/models/{PUMP}/load")
-        rows = _rows(home, environ, double_port, running)
-        web_port = _free_port()
+        more = ["--triton-http", running.http_url, "--triton-grpc", running.grpc_url] if running else []
+        rows = rows_of(environ, "--double", str(double_port), *more)
+        web_port = free_port()
         web = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1"]
-        _start(stack, home / "web.log", [*web, "--port", str(web_port), "--lifespan", "off"], environ)
-        _until_answers(f"http://127.0.0.1:{web_port}/healthz", home / "web.log")
+        start(stack, home / "web.log", [*web, "--port", str(web_port), "--lifespan", "off"], environ)
+        until_answers(f"http://127.0.0.1:{web_port}/healthz", home / "web.log")
         yield World(
             home=home,
             environ=environ,
             key=rows["key"],
-            gateway_port=_gateway(stack, home, environ),
+            gateway_port=gateway(stack, home, environ),
             double_port=double_port,
             web_port=web_port,
             cookie=rows["cookie"],
@@ -135,7 +128,7 @@ def world(litellm: str = "", triton: bool = True) -> Iterator[World]:
         )
 
 
-def _environment(home: Path) -> dict[str, str]:
+def environment_of(home: Path) -> dict[str, str]:
     """A home of the benchmark's own; programs are those of `make up`, unless the environment names some."""
     known: dict[str, str] = {}
     for folder in (Path(HOME), CHECKOUT / "var/test"):
@@ -154,35 +147,39 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
+def redis(stack: ExitStack, home: Path, environ: dict[str, str]) -> None:
+    """A Redis of the benchmark's own, at the socket that the environment names."""
+    argv = [environ["INFLIGHT_REDIS_SERVER"], "--port", "0", "--unixsocket", str(home / "redis.sock")]
+    start(stack, home / "redis.log", [*argv, "--save", "", "--dir", str(home)], environ)
+
+
 def _write_pump(root: Path) -> None:
     shutil.copytree(PUMP_FILES, root / PUMP)
 
 
-def _rows(
-    home: Path, environ: dict[str, str], double_port: int, triton: RunningServer | None
-) -> dict[str, str]:
-    """Migrate and make what the gateway serves, in a process of its own; {key, cookie of a session for the pages}."""
-    argv = [sys.executable, "-m", "tests.support.gateway_rows", "--double", str(double_port)]
-    if triton is not None:
-        argv += ["--triton-http", triton.http_url, "--triton-grpc", triton.grpc_url]
+def rows_of(environ: dict[str, str], *arguments: str) -> dict[str, Any]:
+    """Migrate and make what the gateway serves, in a process of its own; what it prints, see there."""
+    argv = [sys.executable, "-m", "tests.support.gateway_rows", *arguments]
     done = subprocess.run(
         argv, cwd=CHECKOUT, env={**os.environ, **environ}, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise RuntimeError(f"The rows were not made.\n{done.stderr[-3000:]}")
-    found: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
 
-def _gateway(stack: ExitStack, home: Path, environ: dict[str, str]) -> int:
-    port = _free_port()
+def gateway(stack: ExitStack, home: Path, environ: dict[str, str]) -> int:
+    """A gateway process; its port."""
+    port = free_port()
     log = home / f"gateway-{port}.log"
-    _start(stack, log, [sys.executable, "-m", "apps.gateway.server", "--port", str(port)], environ)
-    _until_answers(f"http://127.0.0.1:{port}/healthz", log)
+    start(stack, log, [sys.executable, "-m", "apps.gateway.server", "--port", str(port)], environ)
+    until_answers(f"http://127.0.0.1:{port}/healthz", log)
     return port
 
 
-def _start(stack: ExitStack, log: Path, argv: list[str], environ: dict[str, str]) -> None:
+def start(stack: ExitStack, log: Path, argv: list[str], environ: dict[str, str]) -> None:
+    """A process that ends with the stack."""
     handle = stack.enter_context(log.open("ab"))
     process = subprocess.Popen(
         argv,
@@ -204,7 +201,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(10)
 
 
-def _until_answers(url: str, log: Path) -> None:
+def until_answers(url: str, log: Path) -> None:
+    """Wait until something answers there. Raises RuntimeError with the log's end."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, urllib.error.URLError), urllib.request.urlopen(url, timeout=5):
@@ -213,7 +211,7 @@ def _until_answers(url: str, log: Path) -> None:
     raise RuntimeError(f"{url} does not answer.\n{log.read_text(errors='replace')[-2000:]}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -162,3 +162,18 @@ def triton_deployment(
     deployment.state = "serving"
     deployment.save()
     return deployment
+
+
+def replica(deployment: Deployment, http_url: str, grpc_url: str) -> Instance:
+    """One more instance of a deployment's active revision, a Triton that runs already."""
+    number = deployment.instances.count()
+    assert deployment.active_revision is not None
+    return Instance.objects.create(
+        deployment=deployment,
+        revision=deployment.active_revision,
+        uid=f"{deployment.name}-{number + 1}",
+        state="serving",
+        replica=number,
+        http_port=int(http_url.rsplit(":", 1)[1]),
+        grpc_port=int(grpc_url.rsplit(":", 1)[1]),
+    )
