@@ -111,6 +111,7 @@ def _input(profile: BatchingProfile, kind: EngineKind, build: BuildProfile | Non
     found |= {name: chosen[key] for name, key in names.items() if key in chosen}
     if build is not None:
         found |= {"tp": build.tp, "pp": build.pp}
-        built = {key: getattr(build, key, None) for key in ("max_num_tokens", "max_seq_len")}
+        fixed = trtllm_files.limits(build)
+        built = {"max_num_tokens": fixed.max_num_tokens, "max_seq_len": fixed.max_seq_len}
         found |= {key: value for key, value in built.items() if kind == "trtllm" and value}
     return found

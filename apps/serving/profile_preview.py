@@ -22,7 +22,9 @@ def of_profile(profile: BatchingProfile) -> Preview:
     snapshot = revisions.batching_snapshot(profile)
     kind = trtllm_files.kind_of_profile(profile)
     parts = [
-        PreviewPart(_("What follows"), sentences=tuple(consequences.consequences(snapshot, kind))),
+        PreviewPart(
+            _("What follows"), sentences=tuple(consequences.consequences(snapshot, kind, _limits(profile)))
+        ),
     ]
     idle = changes.idle_fields(profile)
     if idle:
@@ -32,6 +34,14 @@ def of_profile(profile: BatchingProfile) -> Preview:
         parts.append(PreviewPart(_("What the engine does"), rows=_embedded(snapshot)))
     parts += _memory(profile)
     return Preview((*parts, *_differences(profile), *_files(profile)))
+
+
+def _limits(profile: BatchingProfile) -> consequences.Limits:
+    """Of the first build that is deployed with the profile; nothing is known where there is none."""
+    users = selectors.deployments().filter(batching=profile.pk) if profile.pk else []
+    builds = (row.build_profile for row in users)
+    found = next((build for build in builds if trtllm_files.engine_kind(build) == "trtllm"), None)
+    return trtllm_files.limits(found)
 
 
 def _embedded(snapshot: dict[str, Any]) -> tuple[tuple[Any, Any], ...]:

@@ -43,7 +43,7 @@ def specification(
     return spec.parse(
         {
             "recipe": "checkpoint" if kind == "llmapi" else "engine",
-            "version": release,
+            "version": (build.tensorrt_llm if build is not None else "") or release,
             "revision": revision,
             "model": model,
             "max_batch_size": facts.slots,
@@ -71,7 +71,8 @@ def limits(build: BuildProfile | None) -> Limits:
     """What the build fixed, as far as its profile says."""
     if build is None:
         return Limits()
-    values = {key: getattr(build, key, None) or build.options.get(key) for key in Limits.__dataclass_fields__}
+    flags = build.options.get("build") or {}
+    values = {key: flags.get(key) for key in Limits.__dataclass_fields__}
     return Limits(**{key: value if isinstance(value, int) else None for key, value in values.items()})
 
 

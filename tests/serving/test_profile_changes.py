@@ -12,7 +12,16 @@ from apps.accounts.roles import OPERATOR, VIEWER
 from apps.core.exceptions import InvalidInput, NotAllowed, NotFound, NotPossibleNow
 from apps.core.transitions import transition
 from apps.engines.models import BuildProfile
-from apps.serving import changes, preview, selectors, serialize, services, states, trtllm_files
+from apps.serving import (
+    changes,
+    memory_verdict,
+    preview,
+    selectors,
+    serialize,
+    services,
+    states,
+    trtllm_files,
+)
 from apps.serving.models import BatchingProfile, Deployment
 from tests import objects
 from tests.people import person
@@ -171,3 +180,26 @@ def test_a_deployment_keeps_paths_gpus_and_ranks() -> None:
         with pytest.raises(InvalidInput) as refused:
             services.save_deployment("cli", {"placement": {"trtllm": wrong}}, row)
         assert refused.value.field.startswith("placement.trtllm")
+
+
+def test_the_memory_plan_judges_a_profile_on_a_slot_of_the_fleet() -> None:
+    profile = objects.batching(max_batch_size=4)
+    objects.checkpoint()
+    assert [found.fits for found in memory_verdict.verdicts(profile)] == [None]
+    node = objects.node()
+    node.versions = {"memory_bytes": 2**33}
+    node.save()
+    [found] = memory_verdict.verdicts(profile)
+    assert (found.checkpoint, found.fits) == ("tiny", True), found.sentence
+    assert "of 8.0 GiB; the cache holds" in found.sentence
+    node.versions = {"memory_bytes": 2**20}
+    node.save()
+    [full] = memory_verdict.verdicts(profile)
+    assert full.fits is False
+
+
+def test_limits_are_those_of_the_build() -> None:
+    build = BuildProfile(builder="trtllm", options={"build": {"max_num_tokens": 4096, "max_seq_len": 32768}})
+    found = trtllm_files.limits(build)
+    assert (found.max_num_tokens, found.max_seq_len, found.max_batch_size) == (4096, 32768, None)
+    assert trtllm_files.limits(None).max_num_tokens is None
