@@ -127,10 +127,10 @@ def full(found: dict[str, float], size: int) -> float:
 
 
 def delay(bench: Bench) -> list[Row]:
-    """Four requests 30 ms apart, each alone on an idle server: with a delay they are computed together."""
+    """Four requests 50 ms apart, each alone on an idle server: with a delay they are computed together."""
 
     def work(server: RunningServer) -> dict[str, float]:
-        return batches(server, lambda: asyncio.run(ask_all(server, 4, apart=0.03)))
+        return batches(server, lambda: asyncio.run(ask_all(server, 4, apart=0.05)))
 
     found = [
         bench.run(dataclasses.replace(PLAIN, queue_delay_microseconds=value), work) for value in (0, 300_000)

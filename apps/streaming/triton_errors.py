@@ -13,7 +13,8 @@ FIELD = re.compile(r"^([a-z_]{2,40}): (.+)", re.DOTALL)
 # The C++ executor of TensorRT-LLM wraps the useful text.
 EXECUTOR = re.compile(r"Executor failed process requestId \d+ due to the following error: (.+)", re.DOTALL)
 UNREACHABLE = ("failed to connect", "connection refused", "socket closed", "connection reset", "goaway")
-QUEUE_FULL = ("maximum queue size", "exceeds maximum queue size", "request timeout expired")
+QUEUE_FULL = ("maximum queue size", "exceeds maximum queue size")
+QUEUE_TIMEOUT = "request timeout expired"
 NOT_READY = ("unknown model", "no available versions", "not at ready state", "is not available", "not ready")
 DYING = ("is being unloaded", "server is stopping", "server exiting")
 DEAD = ("is not healthy", "engine is broken", "stub process")
@@ -32,6 +33,14 @@ def explain(code: str, text: str) -> StreamError:
             "overloaded",
             _("The engine's queue is full."),
             _("Try again in a moment; more replicas or a longer queue take more load."),
+        )
+    if QUEUE_TIMEOUT in lower:
+        return StreamError(
+            "overloaded",
+            _("The request waited longer in the server's queue than its batching profile allows."),
+            _(
+                "Try again in a moment; more replicas take more load, a longer queue timeout lets requests wait."
+            ),
         )
     if any(part in lower for part in DEAD):
         return StreamError(

@@ -208,3 +208,16 @@ def test_the_useful_part_of_a_long_error_is_shown() -> None:
     assert len(triton_errors.explain("INVALID_ARGUMENT", "x" * 5000).sentence) <= triton_errors.MOST_LETTERS
     traced = 'Traceback (most recent call last):\n  File "/model.py", line 3\nValueError: no such thing'
     assert triton_errors.explain("INTERNAL", traced).sentence.endswith(": ValueError: no such thing")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[request id: r] Exceeds maximum queue size", "queue is full"),
+        ("Maximum queue size of 4 has been reached, please try again later", "queue is full"),
+        ("[request id: r] Request timeout expired", "waited longer"),
+    ],
+)
+def test_refusals_of_a_queue_say_which_bound_it_was(text: str, said: str) -> None:
+    found = triton_errors.explain("UNAVAILABLE", text)
+    assert (found.code, said in found.sentence, bool(found.remedy)) == ("overloaded", True, True)
