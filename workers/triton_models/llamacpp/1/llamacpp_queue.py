@@ -55,7 +55,11 @@ class WaitingQueue(Generic[Item]):
         waiting = [level for level, line in self._lines.items() if line]
         if not waiting:
             return None
-        overdue = [level for level, most in PASSED_AT_MOST.items() if level in waiting and self._passed[level] >= most]
+        overdue = [
+            level
+            for level, most in PASSED_AT_MOST.items()
+            if level in waiting and self._passed[level] >= most
+        ]
         chosen = overdue[-1] if overdue else waiting[0]
         for level in self._lines:
             if level == chosen or level not in waiting:
