@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 from apps.engines.models import BuildProfile
 from apps.registry.domain.model_config import facts_of
 from apps.registry.models import Checkpoint
+from tests.browser import checks
 from tests.browser.world import World
 from tests.engines.trtllm.test_compose import LLAMA
 
@@ -43,4 +44,6 @@ def test_a_form_of_flags_is_searched_greyed_and_judged(page: Page, world: World)
     page.locator("#id_build__remove_input_padding").select_option("")
     expect(page.locator(".inf-preview-body")).to_contain_text("trtllm-build")
     expect(beside).to_be_empty()
+    # The rest of the page is the admin of unfold, with its own tests and limits.
+    assert [found for found in checks.problems(page) if "inf-" in found] == []
     assert not BuildProfile.objects.filter(builder="trtllm").exists()
