@@ -51,7 +51,7 @@ class RepositorySource(BaseModel):
     @model_validator(mode="after")
     def _one(self) -> RepositorySource:
         if (self.path is None) == (self.archive is None):
-            raise PydanticCustomError("missing", "name either a path or an archive")
+            raise PydanticCustomError("one_of_two", "name either a path or an archive")
         return self
 
 

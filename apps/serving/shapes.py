@@ -131,7 +131,7 @@ class DeploymentFields(BaseModel):
     @model_validator(mode="after")
     def _one_of_two(self) -> DeploymentFields:
         if (self.build is None) == (self.repository is None):
-            raise PydanticCustomError("missing", "name either a build or a repository")
+            raise PydanticCustomError("one_of_two", "name either a build or a repository")
         return self
 
     @model_serializer(mode="wrap")

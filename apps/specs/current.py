@@ -49,7 +49,7 @@ def rows_of(kind: str) -> dict[str, Any]:
         "QuantizationProfile": QuantizationProfile.objects.all(),
         "BuildProfile": BuildProfile.objects.select_related("checkpoint", "quantization_profile"),
         "BatchingProfile": BatchingProfile.objects.all(),
-        "Deployment": Deployment.objects.select_related("build_profile", "batching"),
+        "Deployment": Deployment.objects.select_related("build_profile", "repository", "batching"),
         "ExternalDeployment": ExternalDeployment.objects.all(),
         "GatewayRoute": GatewayRoute.objects.all(),
         "AlertRule": AlertRule.objects.prefetch_related("channels"),
@@ -84,7 +84,9 @@ def _spec(row: Model) -> AnySpec:
     assert isinstance(row, Deployment)  # noqa: S101 - the kinds end here
     return DeploymentSpec.model_validate(
         {
-            "build": row.build_profile.name,
+            "build": row.build_profile.name if row.build_profile else None,
+            "repository": row.repository.name if row.repository else None,
+            "model": row.repository_model or None,
             "batching": row.batching.name,
             "replicas": row.replicas,
             "placement": row.placement or {"device": "any"},

@@ -22,6 +22,7 @@ from apps.loadtests.models import LoadTest
 from apps.registry import services as registry
 from apps.registry.models import Checkpoint
 from apps.serving import services as serving
+from apps.serving.inputs import what_is_served
 from apps.serving.models import Deployment
 from apps.specs.current import rows_of, spec_of
 from apps.specs.documents import (
@@ -170,8 +171,9 @@ def _save_batching_profile(actor: Actor, document: Document, row: Any) -> None:
 
 def _save_deployment(actor: Actor, document: Document, row: Deployment | None) -> None:
     assert isinstance(document.spec, DeploymentSpec)  # noqa: S101
-    data = document.spec.model_dump(mode="json", exclude={"desired", "build"})
-    data["build_profile"] = document.spec.build
+    data = document.spec.model_dump(mode="json", exclude={"desired", "build", "repository", "model"})
+    spec = document.spec
+    data |= what_is_served(spec.build, spec.repository, spec.model)
     serving.save_deployment(actor, _with_name(data, document, row), row)
 
 

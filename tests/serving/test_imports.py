@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from apps.accounts.roles import CODE_AUTHOR, OPERATOR
+from apps.accounts.roles import ADMINISTRATOR, CODE_AUTHOR, OPERATOR
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
 from apps.engines.models import Engine
 from apps.registry.services import keep_upload
 from apps.serving import adoption, imports, preview, selectors, services
 from apps.serving.models import BatchingProfile, Deployment
 from apps.serving.serialize import deployment_dict, revision_dict
+from apps.specs import services as specs
+from apps.specs.current import spec_of
 from tests import objects, people
 from tests.serving.repository_check.world import Repository
 
@@ -185,3 +187,20 @@ def test_engines_of_a_repository_are_listed_with_their_checkpoint(monkeypatch: p
     # The same repository once more: its engine is known.
     services.adopt_repository("test", row, "again", {"checkpoint": "tiny"})
     assert Engine.objects.count() == 1
+
+
+def test_a_document_says_which_repository_is_served_and_is_written_back() -> None:
+    objects.model_repository()
+    objects.batching("slow")
+    text = (
+        "apiVersion: inflight/v1\nkind: Deployment\nmetadata: {name: doubled}\n"
+        "spec: {repository: own, batching: slow, desired: stopped}\n"
+    )
+    author = people.person(ADMINISTRATOR, CODE_AUTHOR)
+    specs.apply(author, text, "f.yaml")
+    made = Deployment.objects.get()
+    assert (made.repository_model, made.build_profile) == ("doubler", None)
+    written = spec_of(made)
+    assert (written["repository"], written["model"], "build" in written) == ("own", "doubler", False)
+    with pytest.raises(InvalidInput, match="build or a repository"):
+        specs.apply(author, text.replace("repository: own, ", ""), "f.yaml")
