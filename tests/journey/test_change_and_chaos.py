@@ -9,7 +9,12 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.installation import Installation
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("journey")]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("journey"),
+]
 
 
 def test_five_rolling_updates_under_eight_streams(stack: Stack) -> None:
