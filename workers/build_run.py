@@ -43,6 +43,8 @@ from workers.watch import Duties, Watch
 log = logging.getLogger(__name__)
 BUILDERS: dict[str, EngineBuilder] = {"llamacpp": LlamaCppBuilder(), "trtllm": TrtllmBuilder()}
 CHECKOUT = Path(__file__).resolve().parents[1]
+# Failures that say nothing about what a stage looked at.
+OF_THE_MACHINE = frozenset({"killed", "disk_full", "host_out_of_memory", "deadline"})
 
 
 def run_build(build_id: int, worker: str) -> bool:
@@ -212,7 +214,7 @@ class Attempt:
         failure = failure_of_step(step, result, output)
         if failure is None:
             return
-        for key in step.judges:
+        for key in step.judges if failure.reason not in OF_THE_MACHINE else ():
             output.say("What this stage looked at is not used again.")
             stages.remove_stage(key)
         self._write(watch, self._stage_writer(step, "running", result.usage.as_dict()))

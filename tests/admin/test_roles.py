@@ -33,6 +33,7 @@ RECORDS = (
     "fleet_node",
     "fleet_gpu",
     "fleet_gpulease",
+    "fleet_toolchain",
     "core_auditentry",
     "gateway_gatewaykey",
     "gateway_gatewayroute",

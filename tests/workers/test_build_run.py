@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from apps.core.exceptions import Finding, InfrastructureError
-from apps.engines import attempts, dispatch, paths, states
+from apps.engines import attempts, dispatch, paths, stages, states
 from apps.engines.attempts import Artefact
 from apps.engines.domain.build_spec import BuildSpec
 from apps.engines.models import Build, Engine
@@ -30,6 +31,7 @@ from tests.fleet.conftest import host
 from tests.support.celery import CHECKOUT, wait_until
 from workers import attempt_rows, build_run
 from workers.builders.base import BuildContext, Step
+from workers.builders.keeping import keeping
 from workers.pumps import LogFile
 
 EVENTS = "from workers.builders.llamacpp_steps.events import StepFailed, run, send\n"
@@ -56,6 +58,8 @@ class ScriptedBuilder:
         self.findings: list[Finding] = []
         self.fields: dict[str, Any] = {}
         self.broken: Exception | None = None
+        # Keep what the first step leaves in the work folder's `out`; the second one judges it.
+        self.keeps = False
 
     def check(self, spec: BuildSpec, context: BuildContext) -> list[Finding]:
         return self.findings
@@ -63,7 +67,7 @@ class ScriptedBuilder:
     def plan(self, spec: BuildSpec, context: BuildContext) -> list[Step]:
         env = {"PATH": os.defpath, "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"}
         place = str(context.engines / context.fingerprint)
-        return [
+        steps = [
             Step(
                 name=f"s{index}",
                 title=f"Step {index}",
@@ -74,6 +78,10 @@ class ScriptedBuilder:
             )
             for index, code in enumerate(self.codes)
         ]
+        key = f"{context.fingerprint[:8]}-kept"
+        judges = ("s1",)
+        out = context.work / "out"
+        return keeping(steps, "s0", out, key, context.stages, judges) if self.keeps else steps
 
     def facts(self, spec: BuildSpec, context: BuildContext) -> dict[str, Any]:
         return {}
@@ -114,7 +122,7 @@ def _clean_home() -> Iterator[None]:
     """Other tests of this process share the home."""
 
     def clean() -> None:
-        for folder in ("builds", "engines"):
+        for folder in ("builds", "engines", "stages"):
             shutil.rmtree(Path(settings.INFLIGHT_HOME) / folder, ignore_errors=True)
 
     clean()
@@ -224,6 +232,43 @@ def test_killed_from_outside_is_tried_again_twice(build: Build, builder: Scripte
     assert run(build).state == states.QUEUED
     row = run(build)
     assert (row.state, row.reason, row.attempt, row.retries) == (states.FAILED, "killed", 3, 2)
+
+
+KEEP = """
+    import json, os, pathlib, sys
+    out = pathlib.Path(sys.argv[2]) / "out"
+    out.mkdir()
+    (out / "file").write_text("made")
+    print("made", flush=True)
+    os.write(int(os.environ["INFLIGHT_EVENTS_FD"]), b'{"event": "result", "facts": {"sha256": "ab"}}\\n')
+"""
+
+
+def test_the_next_attempt_goes_on_behind_a_kept_stage(build: Build, builder: ScriptedBuilder) -> None:
+    """As llama.cpp's converted file: what its stages said goes into the manifest of the attempt that ends well."""
+    builder.keeps = True
+    builder.codes = [KEEP, "import os; os.kill(os.getpid(), 9)", PUBLISH]
+    assert run(build).state == states.QUEUED
+    builder.codes[1] = "pass"
+    row = run(build)
+    assert (row.state, row.attempt) == (states.SUCCEEDED, 2)
+    assert [(stage["state"], stage.get("kept", False)) for stage in row.stages] == [
+        ("done", True),
+        ("done", False),
+        ("done", False),
+    ]
+    assert "made" not in log_of(row).splitlines()
+    plan = json.loads((paths.build_folder(1, 2) / "plan.json").read_text())
+    assert set(plan["seconds"]) >= {"s0", "s1"}
+    assert not list((Path(settings.INFLIGHT_HOME) / "builds").glob("*/work"))
+
+
+def test_a_kept_stage_that_a_later_one_condemns_is_made_again(build: Build, builder: ScriptedBuilder) -> None:
+    builder.keeps = True
+    failing = "def main(): raise StepFailed('engine_generates_nan', 'No numbers.', 'Build again.')\nrun(main)"
+    builder.codes = [KEEP, EVENTS + failing, PUBLISH]
+    assert run(build).reason == "engine_generates_nan"
+    assert stages.kept_stages() == []
 
 
 def test_a_deadline(build: Build, builder: ScriptedBuilder) -> None:

@@ -118,6 +118,14 @@ def test_an_engine_of_two_ranks_with_all_that_its_manifest_must_say(installed: I
     assert (again.state, again.reused, again.engine) == (states.SUCCEEDED, True, engine)
 
 
+def test_workers_are_no_more_than_the_gpus_that_were_leased(installed: Installed) -> None:
+    options = {"build": {"workers": 8, "max_batch_size": 8}}
+    row = run(rows.queued(tp=2, options=options))
+    assert row.state == states.SUCCEEDED, row.sentence
+    argv = row.engine.manifest["argv"]["build"]
+    assert argv[argv.index("--workers") + 1] == "2"
+
+
 def test_a_checkpoint_for_the_pytorch_backend_is_validated_and_warmed_up(installed: Installed) -> None:
     row = run(rows.queued(recipe="checkpoint", tp=2, options={}))
     assert row.state == states.SUCCEEDED, log_of(row)

@@ -144,7 +144,11 @@ class TrtllmBuilder:
         target = spec.request.target.model_copy(update={"gpus": gpus})
         if row is not None:
             target = target.model_copy(update={"examples": row.examples, "python": "python3"})
-        asked = spec.request.model_copy(update={"target": target, "model": spec.path})
+        build = dict(spec.request.build)
+        if gpus is not None and isinstance(build.get("workers"), int):
+            # What was typed may be for a larger host than the GPUs that this attempt has leases on.
+            build["workers"] = min(build["workers"], gpus)
+        asked = spec.request.model_copy(update={"target": target, "model": spec.path, "build": build})
         return compose_spec(spec.model_copy(update={"request": asked}), str(context.work), context.facts)
 
     def _step(self, spec: TrtllmSpec, context: BuildContext, made: ComposedStep) -> Step:
@@ -270,7 +274,9 @@ def _read(folder: Path) -> tuple[Any, dict[str, int]]:
 
 def _environment(name: str, context: BuildContext) -> dict[str, str]:
     if name in OURS:
-        passed = {key: os.environ[key] for key in ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH") if key in os.environ}
+        passed = {
+            key: os.environ[key] for key in ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH") if key in os.environ
+        }
         return {
             **passed,
             "PATH": os.defpath,
