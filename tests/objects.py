@@ -62,7 +62,7 @@ def batching(name: str = "inflight-16", **fields: Any) -> BatchingProfile:
     return save_batching_profile("test", {"name": name, **fields})
 
 
-def engine(profile: BuildProfile) -> Engine:
+def engine(profile: BuildProfile, **columns: Any) -> Engine:
     """A ready engine of a profile, as a worker would have made it."""
     fingerprint = freeze(profile).fingerprint()
     folder = Path(settings.INFLIGHT_HOME) / "engines" / fingerprint
@@ -77,6 +77,7 @@ def engine(profile: BuildProfile) -> Engine:
         path=str(folder),
         size_bytes=12_345,
         manifest={"files": []},
+        **columns,
     )
 
 

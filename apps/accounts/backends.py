@@ -22,6 +22,7 @@ CONFIGURED = frozenset(
         "serving.batchingprofile",
         "serving.deployment",
         "telemetry.alertrule",
+        "loadtests.loadtest",
     }
 )
 # Objects that only administrators see.
@@ -29,7 +30,9 @@ PEOPLE = frozenset({"auth.user", "auth.group", "accounts.apitoken", "registry.hu
 PEOPLE_EDITED = frozenset({"auth.user", "accounts.apitoken", "registry.hubaccess"})
 # Objects that nobody but their owner sees: conversations are private.
 PRIVATE_APPS = frozenset({"chat", "sessions", "contenttypes", "admin"})
-APPS_WITH_OBJECTS = frozenset({"core", "registry", "fleet", "engines", "serving", "telemetry", "gateway"})
+APPS_WITH_OBJECTS = frozenset(
+    {"core", "registry", "fleet", "engines", "serving", "telemetry", "gateway", "loadtests"}
+)
 
 
 def action_for(permission: str) -> Action | None:

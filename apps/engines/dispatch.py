@@ -152,7 +152,7 @@ def _kept_quiet(what: str) -> Iterator[None]:
 
 
 def able_slots(build: Build, slots: list[Gpu]) -> list[Gpu]:
-    """Those of the slots whose node can do the build: for TensorRT-LLM a GPU beside its toolchain, as it was chosen."""
+    """Those of the slots whose node can do the build: for TensorRT-LLM a GPU beside the toolchain that was chosen."""
     if build.spec.get("builder") != "trtllm":
         return slots
     wanted = build.spec.get("versions") or {}

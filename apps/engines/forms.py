@@ -223,7 +223,10 @@ class BuildProfileForm(_WithFlags):
             for value, label in BuildProfile.Recipe.choices
         ]
         names = sorted({offer.toolchain for offer in known})
-        self.fields["toolchain"].widget.choices = [("", _("any that fits")), *((name, name) for name in names)]
+        self.fields["toolchain"].widget.choices = [
+            ("", _("any that fits")),
+            *((name, name) for name in names),
+        ]
         for field in ("gpu", "toolchain"):
             widget, value = self.fields[field].widget, getattr(self.instance, field)
             if value and value not in {str(choice) for choice, _label in widget.choices}:

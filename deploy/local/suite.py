@@ -42,6 +42,7 @@ UPHEAVAL_SECONDS = 3600
 # whole; the largest group, the journey with its whole stack, is begun first.
 AT_ONCE = {
     "integration": ("-n", "2", "--dist", "loadfile"),
+    "triton": ("-n", "2", "--dist", "loadfile"),
     "browser": ("-n", "2", "--dist", "loadgroup"),
     "faults": ("-n", "2", "--dist", "loadfile"),
 }

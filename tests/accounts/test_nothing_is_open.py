@@ -13,7 +13,7 @@ from django.urls.resolvers import RoutePattern
 
 from tests.people import client_of, person
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +98,8 @@ def test_an_account_without_a_role_gets_nothing_either() -> None:
         led_away = answer.status_code == 302 and answer.headers["Location"].startswith("/admin/login/")
         # A session means nothing to what asks for a token.
         refused = {403, 404, 405} | ({401} if name in TOKEN_ONLY else set())
+        # The API reads what an address asks before it knows who asks; the answer names the parameters alone.
+        refused |= {422} if path.startswith("/api/") else set()
         if answer.status_code not in refused and not led_away:
             seen.append(f"{path} ({name}): {answer.status_code}")
     assert seen == []

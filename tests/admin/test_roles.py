@@ -10,9 +10,11 @@ from django.urls import reverse
 
 from apps.engines import states as engine_states
 from apps.engines.models import QuantizationProfile
+from apps.loadtests.models import LoadTest
 from apps.telemetry.alerts.services import install_shipped_rules
 from apps.telemetry.models import AlertRule
 from tests import objects
+from tests.loadtests.rows import scenario
 from tests.people import client_of, person
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
@@ -24,6 +26,7 @@ CONFIGURED = (
     "serving_batchingprofile",
     "serving_deployment",
     "telemetry_alertrule",
+    "loadtests_loadtest",
 )
 RECORDS = (
     "engines_build",
@@ -44,6 +47,9 @@ RECORDS = (
     "telemetry_silence",
     "telemetry_notificationchannel",
     "telemetry_notification",
+    "loadtests_loadrun",
+    "loadtests_study",
+    "loadtests_productionmark",
 )
 PEOPLE = ("auth_user", "auth_group", "accounts_apitoken", "registry_hubaccess")
 
@@ -66,6 +72,9 @@ def rows() -> dict[str, int]:
         "serving_batchingprofile": deployment.batching,
         "serving_deployment": deployment,
         "telemetry_alertrule": shipped_rule(),
+        "loadtests_loadtest": LoadTest.objects.create(
+            name="steady", scenario=scenario(deployment.name).model_dump(mode="json")
+        ),
         "engines_build": objects.build(deployment.build_profile, engine_states.FAILED),
         "engines_engine": revision.engine,
         "serving_instance": objects.instance(revision),

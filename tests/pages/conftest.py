@@ -10,13 +10,14 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from apps.chat.models import Conversation
-from apps.engines.models import Build
+from apps.engines.models import Build, Engine
 from apps.fleet.models import Node
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment, Instance
 from tests import gateway_rows, objects, people
 from tests.loadtests import rows as load_rows
 from tests.pages import alert_rows
+from tests.support.sequences import go_on_after
 
 
 @dataclass(slots=True)
@@ -36,6 +37,8 @@ def world(db: None) -> World:
     checkpoint = objects.checkpoint()
     profile = objects.build_profile()
     build = objects.build(profile, number=7)
+    objects.engine(profile, pk=1)
+    go_on_after(Engine)
     deployment = objects.deployment("demo", build_profile=profile)
     revision = objects.revision(deployment)
     node = objects.node()

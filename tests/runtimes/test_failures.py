@@ -24,6 +24,9 @@ from workers import instance_looks, instance_steps
 from workers.runtimes import memory_files, processes
 from workers.runtimes.triton import TritonRuntime
 
+# How servers fail does not depend on the database; test_reconcile and test_rollouts write to both.
+pytestmark = pytest.mark.one_database
+
 
 def test_a_worker_that_comes_back_adopts_and_starts_no_second_server(
     standin: StandIn, ticker: Ticker, demo: Deployment

@@ -70,7 +70,9 @@ def test_a_bucket_is_the_same_after_storage() -> None:
     assert point["kv_use"] is None
     with pytest.raises(ValueError, match="not a stored step"):
         unpack(b"x")
-    part = unpack(pack(one), {"ttft"}, ["requests_running", "ttft_p50_ms", "cached_prompt_share"], orjson.loads)
+    part = unpack(
+        pack(one), {"ttft"}, ["requests_running", "ttft_p50_ms", "cached_prompt_share"], orjson.loads
+    )
     assert set(part.sums) == {"requests_running"}
     wanted = ("requests_running", "ttft_p50_ms", "cached_prompt_share")
     assert part.point(1.0, wanted) == one.point(1.0, wanted)

@@ -1,8 +1,8 @@
 """The waiting queue of the model: by class, then by arrival; counted, and every entry can be taken out again.
 
 Requests wait here and not inside the engine, so that a waiting one can be cancelled at once and its waiting time is
-known. A more urgent class goes first, but a class that waits is passed over only so many times in a row: what is least
-urgent still moves, however many urgent requests come.
+known. A more urgent class goes first, but a class that waits is passed over only so many times in a row: what is
+least urgent still moves, however many urgent requests come.
 """
 
 from __future__ import annotations
