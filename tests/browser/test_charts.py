@@ -145,9 +145,12 @@ def test_pause_holds_the_picture_and_loses_nothing(
     charts: Page, world: World, redis_session: RedisServer, aside: Aside
 ) -> None:
     charts.get_by_role("button", name="Pause").click()
+    expect(charts.get_by_role("button", name="Go on")).to_have_attribute("aria-pressed", "true")
+    # What had come before the pause may still be drawn, one chart a frame.
+    charts.evaluate("async () => { for (let n = 0; n < 30; n++) await new Promise(requestAnimationFrame); }")
     before = _values(charts)
     aside(lambda: _publish(redis_session, world, _sample(time.time(), generated_tokens_per_second=99.0)))
-    expect(charts.get_by_role("button", name="Go on")).to_have_attribute("aria-pressed", "true")
+    charts.evaluate("async () => { for (let n = 0; n < 30; n++) await new Promise(requestAnimationFrame); }")
     assert _values(charts) == before
     charts.get_by_role("button", name="Go on").click()
     charts.wait_for_function(f"() => {PLOT}.data[0].y.at(-1) === 99")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -81,6 +82,7 @@ def test_from_a_checkpoint_to_a_stopped_answer(page: Page, stack: Stack) -> None
     expect(page.locator("[data-turn]")).to_have_count(2)
     page.wait_for_function(f"() => Array.from({FIGURE}.data[0].y).some((value) => value > 0)", timeout=20_000)
     assert _highest(page, 0) > 0, "tokens per second moved while the answer streamed"
+    expect(page.locator("[data-answer]").last).to_have_text(re.compile(".{20}", re.DOTALL), timeout=20_000)
     page.get_by_role("button", name="Stop the answer").click()
     expect(page.locator("[data-turn]").last).to_have_attribute("data-state", "stopped")
     said = page.locator("[data-answer]").last.inner_text()
