@@ -38,13 +38,13 @@ FULL_FACTOR = 6
 # What `make rolling` and `make chaos` run, and how long they may take.
 UPHEAVALS = {"rolling": "tests.chaos.rolling", "chaos": "tests.chaos.upheaval"}
 UPHEAVAL_SECONDS = 3600
-# These wait more than they compute, for processes and for a browser. Files and groups whose servers are shared stay
-# whole; the largest group, the journey with its whole stack, is begun first.
+# These wait more than they compute, for processes and for a browser. Files stay whole, as their servers are shared.
+# Browser tests keep their order: the journey with its whole stack comes first.
 AT_ONCE = {
-    "integration": ("-n", "2", "--dist", "loadfile"),
+    "integration": ("-n", "3", "--dist", "loadfile"),
     "triton": ("-n", "2", "--dist", "loadfile"),
-    "browser": ("-n", "2", "--dist", "loadgroup"),
-    "faults": ("-n", "2", "--dist", "loadfile"),
+    "browser": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+    "faults": ("-n", "3", "--dist", "loadfile"),
 }
 
 

@@ -15,6 +15,11 @@ from tests.support.stack import DOWN_SECONDS, Stack, running_stack
 __all__ = ["DOWN_SECONDS", "Stack", "page", "stack"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest comes first, so that nobody waits for it at the end."""
+    items.sort(key=lambda item: "tests/journey/" not in item.path.as_posix())
+
+
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
     """Everything, started by `make up DETACH=1`; ended by `make down`."""

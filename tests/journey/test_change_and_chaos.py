@@ -13,7 +13,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("journey"),
 ]
 
 

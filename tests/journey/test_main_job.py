@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 
 from tests.journey.conftest import DOWN_SECONDS, Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.xdist_group("journey")]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 FIGURE = "document.querySelector('[data-chart=chart-playground] .js-plotly-plot')"
 
