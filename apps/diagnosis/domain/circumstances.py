@@ -13,6 +13,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 # Parameters of config.pbtxt that name the engine's folder, the usual one first.
 ENGINE_FOLDERS = ("gpt_model_path", "engine_dir", "encoder_model_path")
+# No figure is longer; Python itself refuses to read one of some thousand digits.
+MOST_DIGITS = 100
 
 
 class BadCircumstance(ValueError):
@@ -49,6 +51,18 @@ class Circumstances:
     def number(self, *names: str) -> int | None:
         """The same as a whole number."""
         return as_number(self.flag(*names))
+
+    def launched(self) -> int | None:
+        """Processes that the command starts: mpirun's, over all parts between its colons, or --world_size."""
+        parts: list[list[str]] = [[]]
+        for word in self.command:
+            if word == ":":
+                parts.append([])
+            else:
+                parts[-1].append(word)
+        each = [Circumstances(tuple(part)).number("--world_size", "-n", "-np", "--np") for part in parts]
+        told = [number for number in each if number is not None]
+        return sum(told) if len(told) == len(each) else None
 
     def world_size(self) -> int | None:
         """Ranks of the engine: tp x pp x cp of its config.json, else as many as there are rank files."""
@@ -97,7 +111,9 @@ def as_number(value: Any) -> int | None:
         return None
     if isinstance(value, int):
         return value
-    return int(value) if isinstance(value, str) and value.strip().isdecimal() else None
+    if not isinstance(value, str) or len(value) > MOST_DIGITS:
+        return None
+    return int(value) if value.strip().isdecimal() else None
 
 
 def _command(text: str) -> tuple[str, ...]:

@@ -53,7 +53,8 @@ def _request(facts: Facts, known: Circumstances) -> Facts:
     length, limit = facts.get("input"), facts.get("limit")
     if not isinstance(length, int) or not isinstance(limit, int):
         return {}
-    return {"max_new_allowed": max(0, limit - length - 1)}
+    draft = as_number(facts.get("draft")) or 0
+    return {"max_new_allowed": max(0, limit - length - draft - 1)}
 
 
 def _world(facts: Facts, known: Circumstances) -> Facts:
@@ -62,7 +63,7 @@ def _world(facts: Facts, known: Circumstances) -> Facts:
     right = known.world_size() or (tp * pp if isinstance(tp, int) and isinstance(pp, int) else None)
     if right is not None:
         found["right_world_size"] = right
-    launched = known.number("--world_size", "-n", "-np", "--np") or facts.get("mpi_size")
+    launched = known.launched() or facts.get("mpi_size")
     if "launched" not in facts and launched is not None:
         found["launched"] = launched
     return found

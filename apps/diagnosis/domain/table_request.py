@@ -11,7 +11,8 @@ RULES: tuple[Rule, ...] = (
         "request_exceeds_max_seq_len",
         "A request asks for more tokens than a sequence may have.",
         [
-            r"Input length \((?P<input>\d+)\) \+ max new tokens \((?P<max_new>\d+)\).*"
+            r"Input length \((?P<input>\d+)\) \+ max new tokens \((?P<max_new>\d+)\)"
+            r"(?: \+ draft tokens \((?P<draft>\d+)\))?.*"
             r"max(?:imum)? sequence length \((?P<limit>\d+)\)",
             r"Prompt length \((?P<input>\d+)\) exceeds maximum input length \((?P<limit>\d+)\)",
             r"exceeds? (?:the )?(?:max_seq_len|max_num_tokens|maximum (?:input|sequence|context) length)",
