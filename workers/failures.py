@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,10 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import InflightError
 from apps.diagnosis.domain.rules import Diagnosis, diagnose
+from workers import server_circumstances
 from workers.runtimes.base import Failure, ServerFailure, ServerSpec
+
+log = logging.getLogger(__name__)
 
 # What is read of a log's end, and what of it the row keeps.
 READ_BYTES = 256 * 1024
@@ -35,7 +39,7 @@ class Explained:
 def explain(failure: Failure, spec: ServerSpec, exit_code: int | None) -> Explained:
     """Add the log's slice (since the load began, else its end) and what it says about the cause."""
     text = log_since_load(spec)
-    found = diagnose(text, "server", exit_code or None).diagnosis if text else None
+    found = _cause(text, spec, exit_code) if text else None
     sentence = failure.sentence
     if failure.reason == "load_failed" and "failed to poll" in sentence:
         sentence = _poll_reason(text) or sentence
@@ -46,6 +50,15 @@ def explain(failure: Failure, spec: ServerSpec, exit_code: int | None) -> Explai
         replace(failure, sentence=sentence, remedy=remedy),
         {"log": text[-KEPT_CHARACTERS:], "diagnosis": _as_dict(found)},
     )
+
+
+def _cause(text: str, spec: ServerSpec, exit_code: int | None) -> Diagnosis | None:
+    """What the log says, with what is known of the server besides. Never fails: the instance must be given up."""
+    try:
+        return diagnose(text, "server", exit_code or None, server_circumstances.of(spec)).diagnosis
+    except Exception:
+        log.exception("The log of %s could not be diagnosed", spec.uid)
+        return None
 
 
 def _as_dict(found: Diagnosis | None) -> dict[str, Any] | None:
@@ -68,7 +81,8 @@ def log_tail(log: Path, start: int = 0) -> str:
         with log.open("rb") as handle:
             size = handle.seek(0, 2)
             handle.seek(max(start, size - READ_BYTES))
-            return handle.read().decode(errors="replace")
+            # PostgreSQL keeps no NUL, and a row that cannot be written is never given up.
+            return handle.read().decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     except OSError:
         return ""
 

@@ -22,6 +22,7 @@ def server_spec(row: Instance, whole: bool = False) -> ServerSpec:
 
     Raises ServerFailure where the engine's file is missing, InvalidInput where its settings cannot be rendered.
     """
+    engine = row.revision.engine
     return ServerSpec(
         uid=row.uid,
         folder=Path(settings.INFLIGHT_HOME) / "instances" / row.uid,
@@ -30,6 +31,7 @@ def server_spec(row: Instance, whole: bool = False) -> ServerSpec:
         repository=_repository(row) if whole else (),
         auto_complete=row.revision.engine_id is None,
         ranks=_ranks(row),
+        engine=Path(engine.path) if engine is not None and engine.path else None,
     )
 
 

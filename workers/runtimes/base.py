@@ -45,7 +45,7 @@ class ServerSpec:
     `gpu` is null for a CPU slot, else what CUDA_VISIBLE_DEVICES takes (a UUID or an index).
     `repository` are the files of its repository. `auto_complete`: Triton may fill in what configurations leave out,
     as it does for people's own models. `ranks`: processes that the engine needs, one a GPU; `gpu` then names as many,
-    with commas.
+    with commas. `engine` is the folder of the engine, null for people's own repositories.
     """
 
     uid: str
@@ -55,11 +55,22 @@ class ServerSpec:
     repository: tuple[RepositoryFile, ...] = field(repr=False, default=())
     auto_complete: bool = False
     ranks: int = 1
+    engine: Path | None = None
 
     @property
     def log(self) -> Path:
         """Where everything that the server prints goes."""
         return self.folder / "triton.log"
+
+    @property
+    def repository_folder(self) -> Path:
+        """Where its repository is written, until the instance is cleared away."""
+        return self.folder / "repository"
+
+    @property
+    def command(self) -> Path:
+        """The command line of its last start as people may see it: a JSON list."""
+        return self.folder / "command.json"
 
 
 @dataclass(frozen=True, slots=True)

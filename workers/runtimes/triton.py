@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -134,7 +135,7 @@ class TritonRuntime(ServerRuntime):
         installation = configured()
         spec.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            repository.write(spec.folder / "repository", spec.repository)
+            repository.write(spec.repository_folder, spec.repository)
         except OSError as error:
             raise ServerFailure(
                 Failure(
@@ -148,15 +149,17 @@ class TritonRuntime(ServerRuntime):
         secret = ensure_secret(spec.folder)
         chosen = ports.allocate()
         argv = arguments.compose_argv(
-            installation, spec.uid, spec.folder / "repository", chosen, secret, spec.auto_complete
+            installation, spec.uid, spec.repository_folder, chosen, secret, spec.auto_complete
         )
         if spec.ranks > 1:
             mpi.require_one_host(spec.ranks, len(spec.gpu.split(",")) if spec.gpu else 0)
             argv = mpi.compose(argv, spec.ranks, mpi.launcher(), spec.model, os.geteuid() == 0)
         home = Path(settings.INFLIGHT_HOME)
+        shown_argv = arguments.redacted(argv, secret)
+        spec.command.write_text(json.dumps(shown_argv), encoding="utf-8")
         return Launch(
             argv=argv,
-            shown_argv=arguments.redacted(argv, secret),
+            shown_argv=shown_argv,
             env=arguments.compose_environment(
                 installation, spec.uid, home, spec.folder, spec.gpu, os.environ
             ),
@@ -293,13 +296,13 @@ class TritonRuntime(ServerRuntime):
     def cleanup(self, spec: ServerSpec) -> None:
         """Shared memory of the instance's prefix, its repository and its secret."""
         memory_files.remove_unmapped(arguments.shared_memory_prefix(spec.uid))
-        repository.remove(spec.folder / "repository")
+        repository.remove(spec.repository_folder)
         (spec.folder / "secret").unlink(missing_ok=True)
 
 
 def _others(spec: ServerSpec) -> list[str]:
     """The other models of the server's repository: an explicit start loads none of them by itself."""
-    folder = spec.folder / "repository"
+    folder = spec.repository_folder
     found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     return [name for name in found if name != spec.model]
 
