@@ -124,7 +124,7 @@ class RunningTurn:
         self.timings.finish(end.at)
         self.end = end
         if end.error is not None:
-            return Ending(states.FAILED, end.error.code, end.error.sentence, end.error.remedy)
+            return Ending(states.FAILED, end.error.reason, end.error.sentence, end.error.remedy)
         if end.reason == "cancelled":
             return self._stopped or cancelled_by_engine()
         return length_reached() if end.reason == "length" else Ending(states.DONE)

@@ -66,11 +66,11 @@ class ApiError(Exception):
 
 
 def of_stream(error: StreamError) -> ApiError:
-    """What an engine, or the way to it, failed with."""
+    """What an engine, or the way to it, failed with; the code is that of the cause where one is known."""
     status = STATUS.get(error.code, 500)
     headers = {"retry-after": str(int(RETRY_SECONDS))} if status == 503 else {}
     message = f"{error.sentence} {error.remedy}".strip()
-    return ApiError(status, error.code, message, headers=headers)
+    return ApiError(status, error.reason, message, headers=headers)
 
 
 def of_input(error: InflightError, param: str | None = None) -> ApiError:

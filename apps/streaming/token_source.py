@@ -98,11 +98,20 @@ class TokenDelta:
 
 @dataclass(frozen=True, slots=True)
 class StreamError:
-    """Why an answer failed. `code` is stable: unreachable, not_ready, overloaded, invalid_request, ..."""
+    """Why an answer failed. `code` is stable: unreachable, not_ready, overloaded, invalid_request, ...
+
+    `cause` is the id of the diagnosis that the engine's words show, empty where they show none.
+    """
 
     code: str
     sentence: str
     remedy: str = ""
+    cause: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The most precise word for it: the cause where one is known, else the code."""
+        return self.cause or self.code
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import re
 
 from django.utils.translation import gettext as _
 
+from apps.streaming.engine_causes import with_cause
 from apps.streaming.token_source import StreamError
 
 # The text of the llama.cpp model's refusals begins with the input's name.
@@ -60,7 +61,7 @@ def explain(code: str, text: str) -> StreamError:
             _("The server does not allow this call without its secret."),
             _("Inference must not be restricted; look at the instance's start command."),
         )
-    return _of_request(code, text)
+    return with_cause(_of_request(code, text), text)
 
 
 def _of_request(code: str, text: str) -> StreamError:

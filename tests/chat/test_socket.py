@@ -16,6 +16,7 @@ from apps.chat import buffer, running, services, states, turn_runner
 from apps.chat.consumers import ChatConsumer
 from apps.chat.models import Conversation, Turn
 from apps.realtime.schema import server_message
+from apps.streaming import triton_errors
 from apps.streaming.token_source import StreamEnd, StreamError
 from tests.chat.conftest import ChatSocket
 from tests.chat.fakes import Script
@@ -153,6 +154,15 @@ async def test_an_engine_error_ends_the_turn_with_its_text_and_cause(
     assert (turn["state"], turn["answer"]) == ("failed", ANSWER)
     assert (turn["reason"], turn["sentence"]) == ("overloaded", "The engine's queue is full.")
     assert turn["remedy"] == "Wait a moment."
+    # A cause that the rules know stands before the engine's own words.
+    words = "Prompt length (9001) exceeds maximum input length (8192)."
+    engine.error = triton_errors.explain("INTERNAL", words)
+    await socket.ask()
+    _text, turn = await socket.answer()
+    assert (turn["state"], turn["reason"]) == ("failed", "request_exceeds_max_seq_len")
+    assert turn["sentence"].startswith("A request asks for more tokens than a sequence may have.")
+    assert words in turn["sentence"]
+    assert "shorten" in turn["remedy"]
 
 
 async def test_a_fault_of_ours_ends_the_turn_too(

@@ -4,9 +4,9 @@
 
 It streams CHUNKS chunks, one every GAP, on a schedule of its own; a stream's chunk n is due at its start + (n + 1) x
 GAP whatever happened before. Without `stream` it answers whole at once. A request's `metadata`, which gateways pass
-on, changes one answer as tests need it: `status` (an error with this status), `break_after` (close after so many
-chunks), `garbage` (an event that is no JSON before this chunk), `silent` (nothing at all until the caller leaves),
-`chunks`, `gap_ms`, `size` (letters of each chunk).
+on, changes one answer as tests need it: `status` (an error with this status, `error` fields of it), `break_after`
+(close after so many chunks), `garbage` (an event that is no JSON before this chunk), `silent` (nothing at all until
+the caller leaves), `chunks`, `gap_ms`, `size` (letters of each chunk).
 `GET /counts` tells {requests, open, cancelled, chunks}: what was really served, to compare with usage.
 """
 
@@ -71,6 +71,7 @@ class Double:
         how = asked.get("metadata") or {}
         if how.get("status"):
             error = {"message": "as you wished", "type": "server_error", "code": "wished", "param": None}
+            error |= how.get("error") or {}
             self._whole(writer, int(how["status"]), {"error": error})
         elif asked.get("stream"):
             await self._stream(asked, b"/chat/" in head.split(b"\r\n")[0], reader, writer)

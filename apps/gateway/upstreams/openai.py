@@ -29,7 +29,7 @@ from apps.gateway.upstreams.http_client import (
     with_body,
 )
 from apps.gateway.upstreams.triton import StreamFailed
-from apps.streaming import triton_errors
+from apps.streaming import engine_causes, triton_errors
 from apps.streaming.token_source import StreamError
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
@@ -187,18 +187,16 @@ class ExternalAnswer:
             self.close()
         message, code, param = _read_error(said)
         if status in (400, 404, 413, 415, 422):
-            raise ApiError(status, code or "invalid_request", message or f"HTTP {status}", param)
+            raise _refusal(status, message, code, param)
         if status == 429 or status == 503:
             raise StreamFailed(
                 StreamError("overloaded", _("The upstream is overloaded: %(text)s") % {"text": message})
             )
-        raise StreamFailed(
-            StreamError(
-                "restricted" if status in (401, 403) else "engine_error",
-                _("The upstream answered with status %(status)d: %(text)s")
-                % {"status": status, "text": message},
-            )
+        error = StreamError(
+            "restricted" if status in (401, 403) else "engine_error",
+            _("The upstream answered with status %(status)d: %(text)s") % {"status": status, "text": message},
         )
+        raise StreamFailed(error if error.code == "restricted" else engine_causes.with_cause(error, message))
 
     def fail(self, error: StreamError) -> None:
         """End it here, as at a timeout."""
@@ -242,8 +240,21 @@ def _stream_error(said: Any) -> StreamError:
     if not isinstance(said, dict):
         return triton_errors.unreadable("an event that is no object")
     error = said["error"]
-    text = error.get("message") if isinstance(error, dict) else error
-    return StreamError("engine_error", _("The upstream failed: %(text)s") % {"text": str(text)[:400]})
+    text = str(error.get("message") if isinstance(error, dict) else error)
+    failed = StreamError("engine_error", _("The upstream failed: %(text)s") % {"text": text[:400]})
+    return engine_causes.with_cause(failed, text)
+
+
+def _refusal(status: int, message: str, code: str | None, param: str | None) -> ApiError:
+    """A request that the upstream refused, in its own words and with its own code.
+
+    One without a code of its own, or with the status for one, gets the cause that the words show.
+    """
+    found = engine_causes.cause_of(message) if code is None or code.isdecimal() else None
+    if found is None:
+        return ApiError(status, code or "invalid_request", message or f"HTTP {status}", param)
+    told = f"{found.title} {message} {engine_causes.remedy_of(found)}".strip()
+    return ApiError(status, found.id, told, param)
 
 
 def _read_error(said: bytes) -> tuple[str, str | None, str | None]:

@@ -139,7 +139,7 @@ def as_dict(found: Answer, deployment: str) -> dict[str, Any]:
         "queue_ms": None if end.queue_seconds is None else end.queue_seconds * 1000,
         "error": None
         if error is None
-        else {"code": error.code, "message": error.sentence, "remedy": error.remedy},
+        else {"code": error.reason, "message": error.sentence, "remedy": error.remedy},
     }
 
 
