@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from apps.diagnosis.domain.circumstances import Circumstances
 from apps.serving.domain.repository import RepositoryFile
 from tests.support.standin import StandIn
 from workers import failures, server_circumstances
@@ -105,7 +106,7 @@ def test_parts_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
 
 def test_a_server_that_was_never_prepared_is_explained_without(tmp_path: Path) -> None:
     spec = ServerSpec("i-1", tmp_path / "nowhere", "chat", None)
-    assert server_circumstances.of(spec) == server_circumstances.Circumstances()
+    assert server_circumstances.of(spec) == Circumstances()
     assert failures.explain(CRASHED, spec, 1).failure == CRASHED
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apps.diagnosis.domain.rules import diagnose
 from apps.streaming import engine_causes, triton_errors
 from apps.streaming.token_source import StreamError
 
@@ -38,7 +39,11 @@ TOO_LONG = "Input length (6973) + max new tokens (4095) must be less than max se
         ),
         # The engine's own fault: retries and health go on by its code.
         ("an illegal memory access was encountered", "engine_error", "gpu_state_broken"),
-        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "engine_error", "gpu_out_of_memory"),
+        (
+            "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+            "engine_error",
+            "gpu_out_of_memory",
+        ),
     ],
 )
 def test_known_words_get_their_cause(said: str, code: str, cause: str) -> None:
@@ -87,7 +92,6 @@ def test_a_fault_of_the_rules_leaves_the_error_as_it_was(monkeypatch: pytest.Mon
 
 def test_only_a_bounded_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    diagnose = engine_causes.diagnose
 
     def counted(text: str, *more: Any) -> Any:
         read.append(len(text))
