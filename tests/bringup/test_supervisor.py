@@ -112,6 +112,8 @@ def test_crashed_run_is_recovered(home: Home) -> None:
     supervisor = start(home)
     identity = supervisor.identity()
     assert identity is not None
+    # Between fork and exec a program does not wear the home's mark yet.
+    eventually(lambda: len([one for one in processes.marked(home.root) if one.pid != identity.pid]) == 2)
     identity.send(signal.SIGKILL)
     eventually(lambda: not identity.alive())
     assert len(processes.marked(home.root)) == 2
