@@ -8,13 +8,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from celery import current_app
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
-from kombu import Queue
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 
 from apps.core import clock
 from apps.core.transitions import amend
@@ -28,11 +24,9 @@ from apps.engines.policy import (
 )
 from apps.fleet.models import Gpu, Toolchain
 from apps.fleet.selectors import slots_for_work
-from apps.realtime.redis_clients import sync_client
+from apps.realtime.broker import BROKER_ERRORS, wake
 
 log = logging.getLogger(__name__)
-# What a broker that is gone raises, whatever the layer that noticed.
-BROKER_ERRORS = (KombuError, RedisError, OSError)
 # Reasons of a queued build that say why it still waits.
 WAITS = frozenset(
     {
@@ -104,13 +98,7 @@ def _said_when_sent(build: Build, slot: Gpu) -> dict[str, Any]:
 
 
 def _publish(build: Build, slot: Gpu) -> None:
-    # Asked first, because the broker's own client tries for six seconds where Redis is away, and a person waits.
-    sync_client().ping()
-    # Any: the stubs know names only, and a name would be refused, because queues are never made by a typo.
-    queue: Any = Queue(f"node.{slot.node.node_id}.gpu{slot.index}")
-    current_app.send_task(
-        RUN_BUILD, args=[build.pk], queue=queue, expires=MESSAGE_LIFE_SECONDS, retry=False, ignore_result=True
-    )
+    wake(RUN_BUILD, build.pk, f"node.{slot.node.node_id}.gpu{slot.index}", MESSAGE_LIFE_SECONDS)
 
 
 def resend() -> int:

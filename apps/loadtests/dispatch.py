@@ -6,14 +6,10 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
-from kombu import Queue
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 
 from apps.core import clock
 from apps.core.transitions import amend
@@ -25,11 +21,10 @@ from apps.loadtests.policy import (
     RUN_LOAD,
     UNCLAIMED_AFTER_SECONDS,
 )
-from apps.realtime.redis_clients import sync_client
+from apps.realtime.broker import BROKER_ERRORS, wake
 from apps.serving import selectors as serving
 
 log = logging.getLogger(__name__)
-BROKER_ERRORS = (KombuError, RedisError, OSError)
 NOT_TAKEN, UNREACHABLE = "not_taken", "queue_unreachable"
 WAITS = frozenset({"", NOT_TAKEN, UNREACHABLE})
 
@@ -90,12 +85,7 @@ def _said(row: LoadRun) -> dict[str, Any]:
 
 
 def _publish(row: LoadRun) -> None:
-    sync_client().ping()
-    # Any: the stubs know names only, and a name would be refused, because queues are never made by a typo.
-    queue: Any = Queue(f"node.{node_of(row)}.load")
-    current_app.send_task(
-        RUN_LOAD, args=[row.pk], queue=queue, expires=MESSAGE_LIFE_SECONDS, retry=False, ignore_result=True
-    )
+    wake(RUN_LOAD, row.pk, f"node.{node_of(row)}.load", MESSAGE_LIFE_SECONDS)
 
 
 def _send_quietly(pk: int) -> None:

@@ -6,18 +6,14 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
-from kombu import Queue
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 
 from apps.core import clock
 from apps.core.transitions import amend
-from apps.realtime.redis_clients import sync_client
+from apps.realtime.broker import BROKER_ERRORS, wake
 from apps.registry import states
 from apps.registry.hub.policy import (
     FETCH,
@@ -28,7 +24,6 @@ from apps.registry.hub.policy import (
 from apps.registry.models import Checkpoint
 
 log = logging.getLogger(__name__)
-BROKER_ERRORS = (KombuError, RedisError, OSError)
 NOT_TAKEN, UNREACHABLE = "not_taken", "queue_unreachable"
 # Reasons of a waiting row that say why it still waits; a claim clears them.
 WAITS = frozenset({"", NOT_TAKEN, UNREACHABLE})
@@ -93,13 +88,7 @@ def _said(row: Checkpoint) -> dict[str, Any]:
 
 
 def _publish(row: Checkpoint) -> None:
-    # Asked first, because the broker's own client tries for six seconds where Redis is away, and a person waits.
-    sync_client().ping()
-    # Any: the stubs know names only, and a name would be refused, because queues are never made by a typo.
-    queue: Any = Queue(queue_name(settings.INFLIGHT_NODE_ID))
-    current_app.send_task(
-        FETCH, args=[row.pk], queue=queue, expires=MESSAGE_LIFE_SECONDS, retry=False, ignore_result=True
-    )
+    wake(FETCH, row.pk, queue_name(settings.INFLIGHT_NODE_ID), MESSAGE_LIFE_SECONDS)
 
 
 def _send_quietly(pk: int) -> None:
