@@ -245,6 +245,8 @@ class Build(StatusModel):
     `stages` is [{name, title, state: waiting|running|done|failed|skipped, started_at, finished_at, argv}].
     `progress` is 0..1 over the whole build, null where it cannot be told; `eta_seconds` likewise. `builder`, `recipe`
     and `quantization` repeat the specification's, for lists; a pinned build's log is kept by every clean-up.
+    `placement` is how its slot was chosen: {"why": sentence}; while it waits {"waits": [{"why", "nodes",
+    "examples"}]}.
     """
 
     machine = states.BUILD
@@ -271,6 +273,7 @@ class Build(StatusModel):
     retries = models.PositiveIntegerField(_("retries"), default=0)
     node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="builds")
     gpu = models.ForeignKey(Gpu, null=True, blank=True, on_delete=models.SET_NULL, related_name="builds")
+    placement = models.JSONField(_("place"), default=dict, blank=True)
     lease_expires_at = models.DateTimeField(_("lease expires"), null=True, blank=True)
     cancel_requested_at = models.DateTimeField(_("cancel requested"), null=True, blank=True)
     dispatched_at = models.DateTimeField(_("last dispatched"), null=True, blank=True)

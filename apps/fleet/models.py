@@ -10,7 +10,14 @@ from apps.fleet import states
 
 
 class Node(StatusModel):
-    """A host with workers, unique to each INFLIGHT_HOME. `last_seen` is written every 15 s; beats live in Redis."""
+    """A host with workers, unique to each INFLIGHT_HOME. `last_seen` is written every 15 s; beats live in Redis.
+
+    `folders` is [{name, path, total_bytes, free_bytes, writable}], null sizes where the folder cannot be looked at.
+    `gpu_report` is what its driver said last: {status, source, driver_version, cuda_version, nvml_version, findings:
+    [{id, severity, where, message, remedy}]}; empty before the first look. `policy` holds what domain.host_policy says.
+    `clock_skew_seconds` is the host's clock less the database's; it is shown and decides nothing.
+    `drain_deadline`: servers of a node in maintenance that have found no other place end then.
+    """
 
     machine = states.NODE
     kind = "node"
@@ -22,6 +29,12 @@ class Node(StatusModel):
     versions = models.JSONField(_("versions"), default=dict, blank=True)
     protocol_version = models.PositiveIntegerField(_("protocol version"), default=1)
     cordoned = models.BooleanField(_("cordoned"), default=False)
+    cordon_reason = models.CharField(_("why it is set aside"), max_length=300, blank=True)
+    drain_deadline = models.DateTimeField(_("servers end at"), null=True, blank=True)
+    policy = models.JSONField(_("host policy"), default=dict, blank=True)
+    folders = models.JSONField(_("folders"), default=list, blank=True)
+    gpu_report = models.JSONField(_("what the driver said"), default=dict, blank=True)
+    clock_skew_seconds = models.FloatField(_("clock skew (s)"), null=True, blank=True)
     last_seen = models.DateTimeField(_("last seen"), null=True, blank=True)
     # Set by whoever wants its toolchains probed; the node's control worker looks and answers by `probed_at`.
     probe_asked_at = models.DateTimeField(_("probe asked for"), null=True, blank=True)
@@ -37,13 +50,25 @@ class Node(StatusModel):
 
 
 class Gpu(models.Model):
-    """One device slot of a node: a GPU, or a CPU slot leased by share where there is no GPU."""
+    """One device slot of a node: a GPU, a MIG slice, or a CPU slot leased by share where there is no GPU.
+
+    `index` is the GPU's; a slice has domain.slots.slice_index of its GPU's (`mig_parent`) and its own. GPUs of one
+    `nvlink_group` reach each other over NVLink; null where the driver does not tell. `numa_node` is that of its PCIe
+    root. `unified_memory`: it shares the host's memory, which `memory_bytes` then is.
+    """
 
     class Device(models.TextChoices):
         """What the slot is."""
 
         GPU = "gpu", _("GPU")
         CPU = "cpu", _("CPU slot")
+
+    class Condition(models.TextChoices):
+        """Whether it can be used: lost is known to the driver and does not answer, stale was there before."""
+
+        OK = "ok", _("ok")
+        STALE = "stale", _("not seen at the last look")
+        LOST = "lost", _("does not answer")
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus")
     index = models.PositiveIntegerField(_("index"))
@@ -52,6 +77,16 @@ class Gpu(models.Model):
     product = models.CharField(_("product"), max_length=120)
     memory_bytes = models.BigIntegerField(_("memory (bytes)"), null=True, blank=True)
     compute_capability = models.CharField(_("compute capability"), max_length=10, blank=True)
+    condition = models.CharField(
+        _("condition"), max_length=5, choices=Condition.choices, default=Condition.OK
+    )
+    condition_note = models.TextField(_("what is wrong with it"), blank=True)
+    unified_memory = models.BooleanField(_("shares the host's memory"), default=False)
+    pci_bus_id = models.CharField(_("PCI bus id"), max_length=20, blank=True)
+    mig_parent = models.PositiveIntegerField(_("slice of GPU"), null=True, blank=True)
+    mig_profile = models.CharField(_("MIG profile"), max_length=40, blank=True)
+    nvlink_group = models.PositiveIntegerField(_("NVLink group"), null=True, blank=True)
+    numa_node = models.PositiveIntegerField(_("NUMA node"), null=True, blank=True)
     # Shares are hundredths of the slot.
     total_share = models.PositiveIntegerField(_("total share"), default=100)
     # What the slot costs, in whatever currency the people here count in; null: not known, never 0.
@@ -151,7 +186,33 @@ class GpuLease(models.Model):
                 name="one_open_lease_per_holder",
             )
         ]
+        indexes = [
+            models.Index(
+                fields=["holder_kind", "holder_id"],
+                condition=models.Q(released_at__isnull=True),
+                name="open_leases_of_a_holder",
+            )
+        ]
         verbose_name = _("GPU lease")
 
     def __str__(self) -> str:
         return f"{self.gpu}: {self.purpose} {self.holder_kind} {self.holder_id}"
+
+
+class Lead(models.Model):
+    """Which node does what only one node should do at a time, until when, and the control plane's protocol.
+
+    One row for each duty (`name`). Taken and renewed by one conditional UPDATE, in the database's time; two leaders
+    for a moment do no harm, because all that they write is guarded.
+    """
+
+    name = models.CharField(_("duty"), max_length=20, primary_key=True)
+    holder = models.CharField(_("node id"), max_length=40, blank=True)
+    until = models.DateTimeField(_("until"), null=True, blank=True)
+    protocol_version = models.PositiveIntegerField(_("protocol version"), default=1)
+
+    class Meta:
+        verbose_name = _("lead")
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.holder}"

@@ -183,7 +183,9 @@ class Deployment(StatusModel):
     It has either `build_profile` or `repository`; `repository_model` is the one of its models that answers.
 
     The row says what should be true (`desired`: running or stopped); `state` says what is.
-    `placement` is {"device": "any"|"cpu"|"gpu", "share": hundredths of a slot, absent for the default}.
+    `placement` is {"device": "any"|"cpu"|"gpu", "share": hundredths of a slot, absent for the default} and what else
+    inputs.check_placement takes. `placement_report` says why a replica waits for a place: {"sentence", "waits":
+    [{"why", "nodes": how many, "examples": [host names]}]}; empty while none waits.
     `waiting_build` is the build whose engine this deployment waits for, null while it waits for none.
     `deployed_at` is the last press of deploy, roll back or restart: failures before it do not count.
     `slo` and `rollout` hold what policies.Slo and policies.Rollout say; keys left out have the defaults there. They
@@ -219,6 +221,9 @@ class Deployment(StatusModel):
         _("replicas"), default=1, validators=[MinValueValidator(1), MaxValueValidator(64)]
     )
     placement = models.JSONField(_("placement"), default=dict, blank=True)
+    placement_report = models.JSONField(
+        _("why a server waits for a place"), default=dict, blank=True, editable=False
+    )
     slo = models.JSONField(_("service level"), default=dict, blank=True)
     rollout = models.JSONField(_("roll-out"), default=dict, blank=True)
     desired = models.CharField(
@@ -305,6 +310,10 @@ class Instance(StatusModel):
     process was not our child any more. `diagnosis` is {"log": the slice of the log that belongs to the failure,
     "diagnosis": what apps.diagnosis made of it, or null}. The restricted-API secret lies in the instance's
     folder, mode 600, never here.
+
+    `gpu` is its first slot. `placement` is how its place was chosen: {"why": sentence, "gpus": [{"id", "index",
+    "uuid"}], "share": hundredths of each, "environment": {variable: value}}; empty for rows older than that.
+    `evicted_at`: its node is to be empty; it serves until another holds its replica number (null: it holds it).
     """
 
     machine = states.INSTANCE
@@ -316,6 +325,8 @@ class Instance(StatusModel):
     replica = models.PositiveIntegerField(_("replica"), default=0)
     node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="instances")
     gpu = models.ForeignKey(Gpu, null=True, blank=True, on_delete=models.SET_NULL, related_name="instances")
+    placement = models.JSONField(_("place"), default=dict, blank=True)
+    evicted_at = models.DateTimeField(_("to leave its node since"), null=True, blank=True)
     attempt = models.PositiveIntegerField(_("attempt"), default=0)
     restarts = models.PositiveIntegerField(_("restarts"), default=0)
     pid = models.PositiveIntegerField(_("process"), null=True, blank=True)
@@ -338,10 +349,11 @@ class Instance(StatusModel):
     class Meta:
         ordering = ["-created_at"]
         constraints = [
-            # One live process per replica of a revision: adopting never makes a second one.
+            # One live process per replica of a revision: adopting never makes a second one. One that is to leave
+            # its node has given its number away.
             models.UniqueConstraint(
                 fields=["revision", "replica"],
-                condition=~models.Q(state__in=["gone", "failed"]),
+                condition=models.Q(evicted_at__isnull=True) & ~models.Q(state__in=["gone", "failed"]),
                 name="one_live_instance_per_replica",
             )
         ]
