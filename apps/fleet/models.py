@@ -7,6 +7,9 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.core.models import StatusModel
 from apps.fleet import states
+from apps.fleet.join_models import JoinToken, NodeDoor
+
+__all__ = ["Gpu", "GpuLease", "JoinToken", "Lead", "Node", "NodeDoor", "Toolchain"]
 
 
 class Node(StatusModel):
