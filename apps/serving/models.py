@@ -188,8 +188,9 @@ class Deployment(StatusModel):
     [{"why", "nodes": how many, "examples": [host names]}]}; empty while none waits.
     `waiting_build` is the build whose engine this deployment waits for, null while it waits for none.
     `deployed_at` is the last press of deploy, roll back or restart: failures before it do not count.
-    `slo` and `rollout` hold what policies.Slo and policies.Rollout say; keys left out have the defaults there. They
-    belong to the deployment and not to a revision: changing them touches no server.
+    `slo`, `rollout` and `scaling` hold what policies.Slo, policies.Rollout and autoscale_policy.Scaling say; keys left
+    out have the defaults there. They belong to the deployment and not to a revision: changing them touches no server.
+    `scaled_to` is how many servers schedule, load or sleep ask for at present; null: as many as the revision says.
     """
 
     machine = states.DEPLOYMENT
@@ -226,6 +227,8 @@ class Deployment(StatusModel):
     )
     slo = models.JSONField(_("service level"), default=dict, blank=True)
     rollout = models.JSONField(_("roll-out"), default=dict, blank=True)
+    scaling = models.JSONField(_("scaling"), default=dict, blank=True)
+    scaled_to = models.PositiveIntegerField(_("scaled to"), null=True, blank=True, editable=False)
     desired = models.CharField(
         _("desired"), max_length=10, choices=Desired.choices, default=Desired.STOPPED, editable=False
     )
@@ -401,3 +404,30 @@ class CrashReport(models.Model):
 
     def __str__(self) -> str:
         return f"{self.deployment_name} {self.uid}"
+
+
+class ScalingDecision(models.Model):
+    """One decision on a deployment's number of servers, with the figures that led to it.
+
+    `before` and `after` are numbers of servers; they are equal where something kept it from changing. `cause`,
+    `reason` and `figures` are those of domain.autoscale.Decision; `actor` is who decided.
+    """
+
+    kind = "scalingdecision"
+
+    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="scaling_decisions")
+    at = models.DateTimeField(_("at"), auto_now_add=True)
+    before = models.PositiveIntegerField(_("servers before"))
+    after = models.PositiveIntegerField(_("servers after"))
+    cause = models.CharField(_("cause"), max_length=20)
+    reason = models.CharField(_("reason"), max_length=40)
+    sentence = models.TextField(_("why"))
+    figures = models.JSONField(_("figures"), default=dict)
+    actor = models.CharField(_("by"), max_length=150)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        verbose_name = _("scaling decision")
+
+    def __str__(self) -> str:
+        return f"{self.deployment.name} {self.before} -> {self.after}"

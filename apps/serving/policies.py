@@ -82,15 +82,16 @@ class Rollout(BaseModel):
 
 def check_slo(value: Any) -> dict[str, Any]:
     """The service level as the column keeps it. Raises InvalidInput naming the field."""
-    return _checked(Slo, value, "slo")
+    return checked(Slo, value, "slo")
 
 
 def check_rollout(value: Any) -> dict[str, Any]:
     """The roll-out's settings as the column keeps them. Raises InvalidInput naming the field."""
-    return _checked(Rollout, value, "rollout")
+    return checked(Rollout, value, "rollout")
 
 
-def _checked(shape: type[BaseModel], value: Any, field: str) -> dict[str, Any]:
+def checked(shape: type[BaseModel], value: Any, field: str) -> dict[str, Any]:
+    """What differs from the shape's defaults. Raises InvalidInput naming the part of `field`."""
     if value is None or value == "":
         value = {}
     if isinstance(value, BaseModel):

@@ -1,0 +1,280 @@
+"""How many servers a deployment should have now: bounds, schedule, load, idleness and wakes in one pure function.
+
+Called every few seconds with everything that it goes by, so it remembers nothing and a lost call loses nothing. The
+same function decides in `benchmarks/autoscale.py`.
+
+Flapping is prevented three times: a target has a tolerance; more servers must be asked for during all of `up_window`
+and fewer during all of `down_window` (the smallest and the largest need of the window count); and after a change
+`up_cooldown` or `down_cooldown` passes. Missing figures never take a server away, and old figures change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from apps.serving.domain.autoscale_needs import Need, Point, Target, covered, need, value_of
+from apps.serving.domain.schedule import Entry, in_force
+
+Cause = Literal["hold", "load", "schedule", "bounds", "idle", "wake"]
+# Figures older than this say nothing about now: telemetry is asked every second, of a thousand servers every ten.
+STALE_SECONDS = 20.0
+# So large a part of a window must be told before it takes a server away.
+COVERED = 0.8
+_ROOM_REASONS = frozenset({"no_free_share", "no_slot"})
+_WORDS = {
+    "in_flight": "requests of each server",
+    "waiting": "waiting requests of each server",
+    "ttft_ms": "TTFT p90 (ms)",
+    "kv_use": "share of the KV cache in use",
+    "gpu_use": "share of the GPU in use",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a deployment's `scaling` says; times in seconds. `idle`: null, it never sleeps. `least` may be 0 with it."""
+
+    least: int = 1
+    most: int = 1
+    targets: tuple[Target, ...] = ()
+    schedule: tuple[Entry, ...] = ()
+    up_window: float = 15.0
+    down_window: float = 300.0
+    up_cooldown: float = 15.0
+    down_cooldown: float = 60.0
+    idle: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One deployment now. Times are epoch seconds.
+
+    `replicas`: what its configuration asks for; `current`: how many it should have at present; `serving`: how many
+    serve. `rolling`: a change is being rolled out. `reason`: of its row, where placing found no room. `points`:
+    oldest first, of the longest window. `asked`: requests that wait for it at the gateway. `since`: when it was
+    deployed or woken last. `idle_points`: the same for the time of `idle`, where that is longer.
+    """
+
+    replicas: int
+    current: int
+    serving: int
+    now: float
+    points: tuple[Point, ...] = ()
+    idle_points: tuple[Point, ...] = ()
+    asked: int = 0
+    rolling: bool = False
+    reason: str = ""
+    since: float | None = None
+    last_up: float | None = None
+    last_down: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How many servers there should be. `cause` "hold": as many as now. `reason` is stable, `figures` led to it."""
+
+    replicas: int
+    cause: Cause
+    reason: str
+    sentence: str
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Fewest and most servers now; `text` names the entry of the schedule that says so, empty where none does."""
+
+    least: int
+    most: int
+    text: str = ""
+
+
+def bounds_at(policy: Policy, now: float) -> Bounds:
+    """The bounds in force: the schedule's newest entry, for what it leaves open the policy's own."""
+    found = in_force(policy.schedule, datetime.fromtimestamp(now, UTC))
+    if found is None:
+        return Bounds(policy.least, policy.most)
+    entry, _moment = found
+    least = policy.least if entry.least is None else entry.least
+    most = policy.most if entry.most is None else entry.most
+    # An entry that sets one of them takes the other along.
+    if entry.least is not None:
+        most = max(most, least)
+    return Bounds(min(least, most), most, entry.text)
+
+
+def decide(policy: Policy, situation: Situation) -> Decision:
+    """How many servers the deployment should have."""
+    bounds = bounds_at(policy, situation.now)
+    if situation.current == 0:
+        return _asleep(bounds, situation)
+    if _falls_asleep(policy, bounds, situation):
+        return Decision(
+            0,
+            "idle",
+            "idle",
+            f"Nothing was asked of it for {policy.idle:g} s: it sleeps until the next request.",
+            {**_figures(policy, bounds, situation), "idle_seconds": policy.idle},
+        )
+    awake = Bounds(max(1, bounds.least), max(1, bounds.most), bounds.text)
+    wanted = situation.current if policy.targets else situation.replicas
+    clamped = min(max(wanted, awake.least), awake.most)
+    if clamped != situation.current:
+        return _to_bounds(policy, awake, situation, clamped)
+    if not policy.targets:
+        return _hold("steady", "It has the servers that its bounds ask for.", policy, awake, situation)
+    return _by_load(policy, awake, situation)
+
+
+def _asleep(bounds: Bounds, situation: Situation) -> Decision:
+    figures = {"asked": situation.asked, "least": bounds.least, "schedule": bounds.text or None}
+    if situation.asked:
+        wanted = max(1, bounds.least)
+        sentence = f"{_counted(situation.asked, 'request waits', 'requests wait')} for it: it is woken."
+        return Decision(wanted, "wake", "asked", sentence, figures)
+    if bounds.least > 0:
+        return Decision(bounds.least, "schedule", "schedule", _said(bounds, bounds.least), figures)
+    return Decision(0, "hold", "asleep", "It sleeps until a request comes.", figures)
+
+
+def _falls_asleep(policy: Policy, bounds: Bounds, situation: Situation) -> bool:
+    if policy.idle is None or bounds.least > 0 or situation.asked or situation.rolling:
+        return False
+    if situation.serving < situation.current:
+        return False
+    since = situation.now - policy.idle
+    if situation.since is None or situation.since > since:
+        return False
+    seen = [point for point in situation.idle_points or situation.points if point.until > since]
+    if not seen or _stale(seen, situation.now):
+        return False
+    return all(point.idle for point in seen) and covered(seen, since, situation.now) >= COVERED
+
+
+def _to_bounds(policy: Policy, bounds: Bounds, situation: Situation, wanted: int) -> Decision:
+    if wanted < situation.current and situation.rolling:
+        return _hold("rollout", "A change is being rolled out: no server is taken away.", policy, bounds, situation)
+    cause: Cause = "schedule" if bounds.text else "bounds"
+    return Decision(wanted, cause, cause, _said(bounds, wanted), _figures(policy, bounds, situation))
+
+
+def _by_load(policy: Policy, bounds: Bounds, situation: Situation) -> Decision:
+    now, current = situation.now, situation.current
+    if _stale(situation.points, now):
+        return _hold("stale", "Its figures are old or there are none: nothing changes.", policy, bounds, situation)
+    up, by = _asked_throughout(policy, situation)
+    if up is not None and min(up, bounds.most) > current:
+        return _more(policy, bounds, situation, min(up, bounds.most), by)
+    if up is not None and up > current:
+        return _hold("most", f"It has the most servers that it may have, {bounds.most}.", policy, bounds, situation)
+    return _fewer(policy, bounds, situation)
+
+
+def _asked_throughout(policy: Policy, situation: Situation) -> tuple[int | None, Need | None]:
+    """The smallest need of the window in which more must be asked for; null where it is not told throughout."""
+    since = situation.now - policy.up_window
+    seen = [point for point in situation.points if point.until > since]
+    needs = [need(point, policy.targets) for point in seen]
+    known = [each for each in needs if each.servers is not None]
+    if not known or len(known) < len(needs) or covered(seen, since, situation.now) < COVERED:
+        return None, None
+    least = min(known, key=lambda each: each.servers or 0)
+    return least.servers, least
+
+
+def _more(policy: Policy, bounds: Bounds, situation: Situation, wanted: int, by: Need | None) -> Decision:
+    figures = _figures(policy, bounds, situation)
+    if situation.reason in _ROOM_REASONS and situation.serving < situation.current:
+        sentence = f"{wanted} servers are needed, but those asked for before have no room yet."
+        return Decision(situation.current, "hold", "no_room", sentence, figures)
+    if _within(situation.last_up, policy.up_cooldown, situation.now):
+        sentence = f"{wanted} servers are needed; the last change is less than {policy.up_cooldown:g} s ago."
+        return Decision(situation.current, "hold", "cooldown", sentence, figures)
+    name = by.by if by is not None and by.by is not None else "in_flight"
+    value = by.value if by is not None and by.value is not None else 0.0
+    target = next((each.value for each in policy.targets if each.metric == name), 0.0)
+    sentence = f"{_WORDS[name]}: {value:.3g} for {policy.up_window:g} s or more, the target is {target:g}."
+    return Decision(wanted, "load", f"up_{name}", sentence[0].upper() + sentence[1:], figures)
+
+
+def _fewer(policy: Policy, bounds: Bounds, situation: Situation) -> Decision:
+    since = situation.now - policy.down_window
+    seen = [point for point in situation.points if point.until > since]
+    needs = [need(point, policy.targets) for point in seen]
+    told = [point for point, each in zip(seen, needs, strict=True) if not each.missing]
+    most = max((each.servers or 0 for each in needs), default=situation.current)
+    wanted = min(max(most, bounds.least), situation.current)
+    if wanted == situation.current:
+        return _hold("steady", "Its servers are what the load asks for.", policy, bounds, situation)
+    refused = _why_not_fewer(policy, situation, needs, told, since)
+    if refused is not None:
+        return _hold(*refused, policy, bounds, situation)
+    sentence = f"For {policy.down_window:g} s the load asked for no more than {_counted(wanted, 'server', 'servers')}."
+    return Decision(wanted, "load", "down", sentence, _figures(policy, bounds, situation))
+
+
+def _why_not_fewer(
+    policy: Policy, situation: Situation, needs: Sequence[Need], told: Sequence[Point], since: float
+) -> tuple[str, str] | None:
+    """(reason, sentence) where fewer servers would do, as far as is known, but none is taken away."""
+    if situation.rolling:
+        return "rollout", "A change is being rolled out: no server is taken away."
+    if needs and needs[-1].missing:
+        names = ", ".join(_WORDS[name] for name in needs[-1].missing)
+        return "missing", f"Not known: {names}. Without it no server is taken away."
+    if covered(told, since, situation.now) < COVERED:
+        return "missing", f"Too little is known of the last {policy.down_window:g} s to take a server away."
+    if situation.serving < situation.current:
+        return "starting", "Not all its servers serve: none is taken away."
+    changed = max(situation.last_up or 0.0, situation.last_down or 0.0)
+    if _within(changed or None, policy.down_cooldown, situation.now):
+        return "cooldown", f"The last change is less than {policy.down_cooldown:g} s ago."
+    if situation.since is not None and situation.since > since:
+        return "new", f"It has run for less than {policy.down_window:g} s."
+    return None
+
+
+def _stale(points: Sequence[Point], now: float) -> bool:
+    return not points or now - points[-1].until > STALE_SECONDS
+
+
+def _within(moment: float | None, seconds: float, now: float) -> bool:
+    return moment is not None and now - moment < seconds
+
+
+def _hold(reason: str, sentence: str, policy: Policy, bounds: Bounds, situation: Situation) -> Decision:
+    return Decision(situation.current, "hold", reason, sentence, _figures(policy, bounds, situation))
+
+
+def _figures(policy: Policy, bounds: Bounds, situation: Situation) -> dict[str, Any]:
+    """What is kept with a decision: the newest figures beside their targets, and what bounded it."""
+    newest = situation.points[-1] if situation.points else None
+    return {
+        "current": situation.current,
+        "serving": situation.serving,
+        "least": bounds.least,
+        "most": bounds.most,
+        "schedule": bounds.text or None,
+        "asked": situation.asked,
+        "running": newest.running if newest else None,
+        "waiting": newest.waiting if newest else None,
+        "targets": {
+            each.metric: {"is": value_of(newest, each.metric) if newest else None, "wanted": each.value}
+            for each in policy.targets
+        },
+        "at": newest.until if newest else None,
+    }
+
+
+def _said(bounds: Bounds, wanted: int) -> str:
+    servers = _counted(wanted, "server", "servers")
+    if bounds.text:
+        return f"The schedule ({bounds.text}) asks for {bounds.least} to {bounds.most}: {servers}."
+    return f"Its bounds are {bounds.least} to {bounds.most}: {servers}."
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

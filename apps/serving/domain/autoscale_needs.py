@@ -1,0 +1,133 @@
+"""How many servers one moment's figures ask for: each target for itself, then the largest.
+
+A figure that nobody told asks for nothing and allows nothing: it neither adds a server nor takes one away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Metric = Literal["in_flight", "waiting", "ttft_ms", "kv_use", "gpu_use"]
+METRICS: tuple[Metric, ...] = ("in_flight", "waiting", "ttft_ms", "kv_use", "gpu_use")
+# Within a tenth of the target nothing changes (as in the Horizontal Pod Autoscaler's default tolerance), and fewer
+# servers must still be a tenth below it.
+TOLERANCE = 0.1
+# One look at most doubles the servers: a latency says that there are too few, not how many are missing.
+MOST_GROWTH = 2
+# Fewer servers must have so large a part of their slots free of what runs now.
+FILLED_AT_MOST = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What one figure should be: requests of each server (in_flight, waiting), milliseconds, or a share (0..1]."""
+
+    metric: Metric
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a deployment did from `at` (epoch seconds) for `seconds`: means; null is what nobody told.
+
+    `running`, `waiting` and `slots` are of all its `servers` together; `waiting` counts the engines' queues and the
+    gateway's. `ttft_ms` is the 90th percentile.
+    """
+
+    at: float
+    seconds: float
+    servers: float | None
+    running: float | None = None
+    waiting: float | None = None
+    slots: float | None = None
+    ttft_ms: float | None = None
+    kv_use: float | None = None
+    gpu_use: float | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is known that nothing ran or waited."""
+        return self.running == 0 and self.waiting == 0
+
+    @property
+    def until(self) -> float:
+        """Where its time ends."""
+        return self.at + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Servers that a moment asks for (null: no target could be read), the target that asks most, and the metrics
+    that nobody told."""
+
+    servers: int | None
+    by: Metric | None
+    value: float | None
+    missing: tuple[Metric, ...]
+
+
+def need(point: Point, targets: Sequence[Target]) -> Need:
+    """What one moment asks for."""
+    if not point.servers:
+        return Need(None, None, None, tuple(target.metric for target in targets))
+    now = max(1, round(point.servers))
+    best: tuple[int, Metric, float] | None = None
+    missing: list[Metric] = []
+    for target in targets:
+        value = value_of(point, target.metric)
+        wanted = _wanted(point, target, value, now)
+        if wanted is None:
+            missing.append(target.metric)
+        elif best is None or wanted > best[0]:
+            best = (wanted, target.metric, value or 0.0)
+    if best is None:
+        return Need(None, None, None, tuple(missing))
+    return Need(*best, tuple(missing))
+
+
+def value_of(point: Point, metric: Metric) -> float | None:
+    """The figure that a target is compared with; null where it is not known."""
+    servers = point.servers
+    if metric == "waiting":
+        return None if point.waiting is None or not servers else point.waiting / servers
+    if metric == "in_flight":
+        if point.waiting is None or point.running is None or not servers:
+            return None
+        return (point.running + point.waiting) / servers
+    found: float | None = getattr(point, metric)
+    return found
+
+
+def _wanted(point: Point, target: Target, value: float | None, now: int) -> int | None:
+    if target.metric in ("waiting", "ttft_ms"):
+        return _by_symptom(point, target, value, now)
+    if value is None:
+        # A GPU or a cache that tells nothing while nobody asks is not used.
+        return 0 if point.idle else None
+    ratio = value / target.value
+    if ratio > 1 + TOLERANCE:
+        return min(now * MOST_GROWTH, math.ceil(now * ratio))
+    return min(now, math.ceil(now * ratio / (1 - TOLERANCE)))
+
+
+def _by_symptom(point: Point, target: Target, value: float | None, now: int) -> int | None:
+    """A queue or a latency says that servers are missing; that there are too many only their free slots can say."""
+    if value is not None and value > target.value * (1 + TOLERANCE):
+        return min(now * MOST_GROWTH, max(now + 1, math.ceil(now * value / target.value)))
+    if value is None and target.metric == "waiting":
+        return None
+    if point.running is None or point.waiting is None or not point.slots or not point.servers:
+        return 0 if point.idle else None
+    room = point.slots / point.servers * FILLED_AT_MOST
+    return min(now, math.ceil((point.running + point.waiting) / room))
+
+
+def covered(points: Iterable[Point], since: float, until: float) -> float:
+    """Which part (0..1) of a range the points cover."""
+    if until <= since:
+        return 1.0
+    told = sum(max(0.0, min(point.until, until) - max(point.at, since)) for point in points)
+    return min(1.0, told / (until - since))
