@@ -120,6 +120,12 @@ class Tab:
         if message.type in {"error", "warning"}:
             self.problems.append(f"{message.type}: {message.text}")
 
+    def close(self, server: Server) -> None:
+        """Leave the page, so that nothing of it is under way any more, and wait until the server is done with it."""
+        self.page.goto("about:blank")
+        self.page.close()
+        server.wait_idle()
+
     def check(self) -> None:
         """Fail for what went wrong, but for the texts in `forgiven`."""
         left = [each for each in self.problems if not any(words in each for words in self.forgiven)]
@@ -131,10 +137,9 @@ def tab(context: BrowserContext, server: Server, world: World) -> Iterator[Tab]:
     """A page of a signed-in administrator."""
     context.clear_cookies()
     context.add_cookies([cookie_of(people.person(ADMINISTRATOR, name="ada"), server)])  # type: ignore[list-item]
-    page = context.new_page()
-    made = Tab(page)
+    made = Tab(context.new_page())
     yield made
-    page.close()
+    made.close(server)
     made.check()
 
 

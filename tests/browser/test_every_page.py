@@ -166,9 +166,10 @@ def test_every_page_has_its_content_without_scripts(
         plain.close()
 
 
-def test_sign_in_at_every_width_and_theme(context: BrowserContext, world: World) -> None:
+def test_sign_in_at_every_width_and_theme(context: BrowserContext, server: Server, world: World) -> None:
     context.clear_cookies()
-    page = context.new_page()
+    tab = Tab(context.new_page())
+    page = tab.page
     page.goto("/builds/3/")
     assert "/sign-in/?next=/builds/3/" in page.url
     for theme in THEMES:
@@ -187,7 +188,7 @@ def test_sign_in_at_every_width_and_theme(context: BrowserContext, world: World)
     page.keyboard.press("Enter")
     page.get_by_text("Quantise the weights").first.wait_for()
     assert page.url.endswith("/builds/3/")
-    page.close()
+    tab.close(server)
 
 
 def test_refusals_are_legible_too(tab: Tab, server: Server, context: BrowserContext) -> None:

@@ -28,7 +28,7 @@ def bare(context: BrowserContext, server: Server, transactional_db: None) -> Ite
     context.add_cookies([cookie_of(people.person(ADMINISTRATOR, name="ada"), server)])  # type: ignore[list-item]
     tab = Tab(context.new_page())
     yield tab.page
-    tab.page.close()
+    tab.close(server)
     tab.check()
 
 
@@ -37,6 +37,7 @@ def _look(page: Page) -> dict[str, list[str]]:
     for path in LISTS:
         page.goto(path)
         page.wait_for_load_state("networkidle")
+        assert page.evaluate("location.pathname") == path
         checks.assert_still(page)
         for width in (390, 1440):
             page.set_viewport_size({"width": width, "height": 900})
