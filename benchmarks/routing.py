@@ -4,8 +4,10 @@
     .venv/bin/python -m benchmarks.routing --part prefix       # or lengths
 
 `prefix`: two replicas; several long system prompts, each asked again and again with another question. Affinity sends
-a prompt where its beginning was seen, least outstanding work where there is most room. `lengths`: two deployments
-behind one name; short prompts beside long ones, with a bucket for each length and without. Both ways take turns.
+a prompt where its beginning was seen, least outstanding work where there is most room. Once with as many beginnings
+as all slots hold, which leaves none for what runs, and once with more than one replica holds and fewer than both do.
+`lengths`: two deployments behind one name; short prompts beside long ones, with a bucket for each length and without.
+All ways take turns.
 benchmarks/README.md has the definitions.
 """
 
@@ -27,7 +29,9 @@ from typing import Any
 from benchmarks import load
 from benchmarks.engine_world import Answer, EngineWorld, Spec, ask, engine_world, median, percentile, text_of
 
-GROUPS, SYSTEM_WORDS, QUESTION_WORDS, PREFIX_CLIENTS = 8, 360, 12, 4
+SYSTEM_WORDS, QUESTION_WORDS, PREFIX_CLIENTS = 360, 12, 4
+# Beginnings, and slots of each of the two replicas.
+FULL, ROOMY = (8, 4), (12, 8)
 SHORT_WORDS, LONG_WORDS, SHORT_CLIENTS, LONG_CLIENTS, BUCKET = 30, 900, 2, 2, 256
 TOKENS = 8
 
@@ -54,14 +58,14 @@ async def loop_of(
     return found
 
 
-async def prefix_turn(it: EngineWorld, port: int, seconds: float, seeds: Any) -> Turn:
+async def prefix_turn(it: EngineWorld, port: int, groups: int, seconds: float, seeds: Any) -> Turn:
     """Clients ask about the system prompts in turns."""
     begin = time.monotonic() + seconds / 3
     numbers = itertools.count()
 
     async def one(number: int) -> Answer:
         # Not in the order of the replicas: a fixed one would fall in step with them.
-        group = (number * 5 + number // GROUPS) % GROUPS
+        group = (number * 5 + number // groups) % groups
         prompt = f"{text_of(group, SYSTEM_WORDS)}\n\n{text_of(next(seeds), QUESTION_WORDS)}"
         return await ask(port, it.keys["all"], "demo", prompt, TOKENS)
 
@@ -125,13 +129,22 @@ def _ms(turns: list[tuple[float, ...]], percent: float) -> float:
 
 def part_prefix(gguf: Path, repeats: int, seconds: float) -> list[dict[str, Any]]:
     """Affinity against least outstanding work."""
-    with engine_world(gguf, [Spec("demo", 4, 1024, 1)] * 2) as it:
+    return [each for case in (FULL, ROOMY) for each in _prefix_case(gguf, repeats, seconds, *case)]
+
+
+def _prefix_case(gguf: Path, repeats: int, seconds: float, groups: int, slots: int) -> list[dict[str, Any]]:
+    with engine_world(gguf, [Spec("demo", slots, 1024, 1)] * 2) as it:
         ports = {
-            "prefix affinity": it.gateway(INFLIGHT_GATEWAY_PREFIX_AFFINITY="true"),
-            "least outstanding work": it.gateway(INFLIGHT_GATEWAY_PREFIX_AFFINITY="false"),
+            "affinity": it.gateway(INFLIGHT_GATEWAY_PREFIX_AFFINITY="true"),
+            "least outstanding": it.gateway(INFLIGHT_GATEWAY_PREFIX_AFFINITY="false"),
         }
         seeds = itertools.count(1000)
-        ways = {name: partial(prefix_turn, it, port, seconds, seeds) for name, port in ports.items()}
+        ways = {
+            f"{groups} beginnings, 2 x {slots} slots: {name}": partial(
+                prefix_turn, it, port, groups, seconds, seeds
+            )
+            for name, port in ports.items()
+        }
         return [row(name, turns) for name, turns in asyncio.run(in_turns(repeats, ways)).items()]
 
 
