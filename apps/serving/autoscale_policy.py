@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from apps.core.exceptions import InvalidInput
-from apps.serving import policies, schedules
+from apps.serving import policies, schedules, states
 from apps.serving.domain import autoscale
 from apps.serving.domain.autoscale_needs import Metric, Target
 from apps.serving.domain.schedule import Entry
@@ -155,6 +155,11 @@ def policy_of(settings: Scaling) -> autoscale.Policy:
     )
 
 
-def sleeps_by_itself(deployment: Deployment) -> bool:
-    """Whether it may stand with no server and be woken by a request."""
-    return scaling_of(deployment).idle_seconds is not None
+def wait_for_waking(deployment: Deployment) -> float | None:
+    """How long (seconds) a request may wait for a deployment that sleeps or has just been woken; null: it does not."""
+    if deployment.desired != Deployment.Desired.RUNNING or deployment.state == states.FAILED:
+        return None
+    settings = scaling_of(deployment) if deployment.scaling else None
+    if settings is None or settings.idle_seconds is None:
+        return None
+    return float(settings.wake_seconds)
