@@ -5,6 +5,7 @@ import { ABSENT, grouped, significant } from "../pieces/format.js";
 import { gettext, phrase } from "../pieces/words.js";
 import { Timeline } from "./timings.js";
 import { TokenTable } from "./token_table.js";
+import { alternatives, sentence, visible } from "./token_words.js";
 
 const DRAW_MS = 100;
 const FIGURES_MS = 500;
@@ -224,38 +225,9 @@ export class TokenStrip {
 }
 
 // Token number, time and chance in words.
-export function sentence(fact) {
-  const parts = [phrase("no. %(n)s", { n: fact.number })];
-  if (fact.first) parts.push(phrase("first after %(ms)s ms", { ms: significant(fact.at) }));
-  else parts.push(phrase("+%(gap)s ms, at %(ms)s ms", { gap: significant(fact.gap), ms: significant(fact.at) }));
-  if (fact.stall) parts.push(gettext("stall"));
-  const [chance] = fact.chances;
-  if (chance) parts.push(phrase("log-probability %(value)s (%(share)s%)", { value: logprob(chance.logprob), share: percent(chance.logprob) }));
-  return parts.join(" · ");
-}
-
-export function alternatives(fact) {
-  const [chance] = fact.chances;
-  if (!chance?.top.length) return "";
-  const told = chance.top.map(([token, value]) => `“${visible(token)}” ${percent(value)}%`);
-  return phrase("likeliest: %(told)s", { told: told.join(", ") });
-}
-
-export function visible(text) {
-  return text.replaceAll("\n", "⏎").replaceAll("\t", "⇥");
-}
-
 export function servedBy(turn) {
   if (!turn.instance) return ABSENT;
   return turn.revision ? phrase("%(uid)s, revision %(number)s", { uid: turn.instance, number: turn.revision }) : turn.instance;
-}
-
-function logprob(value) {
-  return value === null ? ABSENT : value.toFixed(3);
-}
-
-function percent(value) {
-  return value === null ? "0" : significant(Math.exp(value) * 100);
 }
 
 // Index of the value nearest to `wanted`; `values` ascend.

@@ -1,7 +1,7 @@
 // The strip's twin: the same arrivals as a table, a page at a time, drawn while it is open.
 import { grouped, significant } from "../pieces/format.js";
 import { gettext, phrase } from "../pieces/words.js";
-import { alternatives, visible } from "./strip.js";
+import { alternatives, visible } from "./token_words.js";
 
 const ROWS = 100;
 
