@@ -18,3 +18,5 @@ class ModuleManifestStorage(CompressedManifestStaticFilesStorage):
         CompressedManifestStaticFilesStorage._js_module_import_aggregation_patterns[1],
     )
     manifest_strict = False
+    # A chain of imports may need one pass for each of its links; the usual five are fewer than ours has.
+    max_post_process_passes = 12
