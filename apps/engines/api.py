@@ -27,7 +27,7 @@ from apps.engines.builds_api import router as builds_router
 from apps.engines.memory_api import router as memory_router
 from apps.engines.quantization_api import router as quantization_router
 from apps.engines.shapes import BuildProfileFields, ParallelFields, TargetFields
-from apps.realtime.log_window import read_window
+from apps.realtime import log_sources
 
 router = Router()
 
@@ -74,6 +74,7 @@ class Build(StatusFields):
     retries: int
     node: str | None
     slot: str | None
+    placement: dict[str, Any] | None = Field(description="Why this slot, or what each kind of node lacks.")
     cancel_requested: bool
     stages: list[dict[str, Any]]
     progress: float | None
@@ -228,7 +229,8 @@ def get_build_log(request: HttpRequest, number: Number, query: Query[LogQuery]) 
     """A window of a build's log by byte offset; empty before the build has begun."""
     require(actor_of(request), Action.VIEW)
     build = selectors.build(number)
-    return read_window(build.log_path or "", query.offset, query.limit).as_dict()
+    where = selectors.log_address(build)
+    return log_sources.window(where, query.offset, query.limit).as_dict()
 
 
 @router.get("/engines", response={200: Page[Engine], **REFUSALS}, operation_id="list_engines", tags=ENGINES)

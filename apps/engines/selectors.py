@@ -18,6 +18,7 @@ from apps.engines.domain.build_spec import (
 )
 from apps.engines.frozen import Spec, freeze_trtllm
 from apps.engines.models import Build, BuildProfile, Engine
+from apps.fleet import door_logs
 from apps.registry.models import Checkpoint
 
 
@@ -53,6 +54,11 @@ def build(number: int) -> Build:
             remedy=_("See the list of builds."),
         )
     return found
+
+
+def log_address(row: Build) -> str:
+    """Where a build's log is read from here: a path, or its node's door; empty before it first runs."""
+    return door_logs.address(row.node, "build", row.number, row.log_path)
 
 
 def engines() -> QuerySet[Engine]:

@@ -33,5 +33,5 @@ def build_snapshot(key: int) -> dict[str, Any]:
 
 
 def build_log(key: int) -> str:
-    """Path of a build's log; empty before it first runs. A new attempt has a new one."""
-    return selectors.build(key).log_path
+    """Where a build's log is read; empty before it first runs. A new attempt has a new one."""
+    return selectors.log_address(selectors.build(key))

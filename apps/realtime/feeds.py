@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from apps.core.exceptions import InflightError, NotAllowed
 from apps.realtime import pool, snapshots, tasks, topics
 from apps.realtime.groups import group_of
+from apps.realtime.log_sources import ElsewhereTail, is_elsewhere
 from apps.realtime.logtail import LogTail
 from apps.realtime.schema import LogLines, Samples, Snapshot
 from apps.realtime.topics import LogKind, SamplesKind, StateKind, Topic, TopicKind
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Seconds between two flushes of samples or of a log.
 FLUSH_SECONDS = 0.25
+# And of a log on another host: each look is a connection.
+ELSEWHERE_SECONDS = 1.0
 # Seconds between two looks at where the log lies: a new attempt writes a new file.
 PATH_SECONDS = 2.0
 # Seconds before a feed that failed (Redis or database away) tries again.
@@ -199,7 +202,7 @@ class LogFeed(Feed):
         super().__init__(consumer, topic, kind)
         self._path_of = kind.path
         self._offset = offset
-        self._tail: LogTail | None = None
+        self._tail: LogTail | ElsewhereTail | None = None
         self._path = ""
         self._looked_at = 0.0
 
@@ -216,7 +219,8 @@ class LogFeed(Feed):
                             topic=self.topic.name, text=chunk.text, start=chunk.start, offset=chunk.offset
                         )
                     )
-            await asyncio.sleep(FLUSH_SECONDS)
+            away = isinstance(self._tail, ElsewhereTail)
+            await asyncio.sleep(ELSEWHERE_SECONDS if away else FLUSH_SECONDS)
 
     async def join(self) -> None:
         """Logs have no group."""
@@ -232,7 +236,8 @@ class LogFeed(Feed):
         path = await pool.run(self._path_of, self.topic.key)
         if path and path != self._path:
             # A later attempt has a file of its own, which begins at 0.
-            self._tail = LogTail(Path(path), self._offset if not self._path else 0)
+            offset = self._offset if not self._path else 0
+            self._tail = ElsewhereTail(path, offset) if is_elsewhere(path) else LogTail(Path(path), offset)
             self._path = path
 
 

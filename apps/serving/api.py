@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from apps.accounts.rest import REFUSALS, LogQuery, LogText, Page, PageQuery, actor_of, page_of
 from apps.accounts.roles import Action, require
-from apps.realtime.log_window import read_window
+from apps.realtime import log_sources
 from apps.serving import (
     changes,
     crashes,
@@ -455,7 +455,8 @@ def restart_instance(request: HttpRequest, uid: str) -> dict[str, Any]:
 def get_instance_log(request: HttpRequest, uid: str, query: Query[LogQuery]) -> dict[str, Any]:
     """A window of a server's log by byte offset."""
     require(actor_of(request), Action.VIEW)
-    return read_window(selectors.instance(uid).log_path or "", query.offset, query.limit).as_dict()
+    where = selectors.log_address(selectors.instance(uid))
+    return log_sources.window(where, query.offset, query.limit).as_dict()
 
 
 def _columns(body: DeploymentFields) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import NotFound
+from apps.fleet import door_logs, doors
 from apps.serving import policies, states
 from apps.serving.domain import canary
 from apps.serving.models import BatchingProfile, Deployment, Instance, ModelRepository, Revision
@@ -163,7 +165,7 @@ def _shared(deployment: Deployment) -> list[tuple[float, list[Instance]]]:
 
 def _serving() -> QuerySet[Instance]:
     return (
-        Instance.objects.select_related("deployment", "revision")
+        Instance.objects.select_related("deployment", "revision", "node__door")
         .filter(state=states.SERVING, stop_requested_at__isnull=True)
         .order_by("replica", "id")
     )
@@ -216,21 +218,39 @@ def weighted_endpoints(deployment: Deployment) -> list[tuple[Endpoint, float]]:
 
 
 def endpoint(instance: Instance) -> Endpoint:
-    """Address of one instance that has ports."""
+    """Address of one instance that has ports: on loopback also for one of another host, through the node's proxy.
+
+    Where the proxy has not opened it (yet) the ports are 0, which nothing answers.
+    """
+    ports = _ports(instance)
     return Endpoint(
         uid=instance.uid,
         instance_id=instance.pk,
         revision=instance.revision.number,
         model=instance.deployment.name,
-        http_url=f"http://127.0.0.1:{instance.http_port}",
-        grpc_url=f"127.0.0.1:{instance.grpc_port}",
-        metrics_url=f"http://127.0.0.1:{instance.metrics_port}/metrics",
+        http_url=f"http://127.0.0.1:{ports.http}",
+        grpc_url=f"127.0.0.1:{ports.grpc}",
+        metrics_url=f"http://127.0.0.1:{ports.metrics}/metrics",
     )
 
 
 def scrape_targets() -> list[Endpoint]:
+def _ports(instance: Instance) -> doors.NearPorts:
+    own = doors.NearPorts(instance.http_port or 0, instance.grpc_port or 0, instance.metrics_port or 0)
+    node = instance.node
+    # A node without a door is of this host: homes that share it share its loopback.
+    if node is None or node.node_id == settings.INFLIGHT_NODE_ID or not doors.has_door(node):
+        return own
+    return doors.near_ports(instance.uid) or doors.NearPorts(0, 0, 0)
+
+
+def log_address(instance: Instance) -> str:
+    """Where an instance's log is read from here: a path, or its node's door; empty before its first start."""
+    return door_logs.address(instance.node, "instance", instance.uid, instance.log_path)
+
+
     """Every instance whose metrics can be read now, for telemetry: also those that drain."""
-    rows = Instance.objects.select_related("deployment", "revision").filter(
+    rows = Instance.objects.select_related("deployment", "revision", "node__door").filter(
         state__in=(states.SERVING, states.DRAINING), metrics_port__isnull=False
     )
     return [endpoint(row) for row in rows]

@@ -38,8 +38,8 @@ def deployment_snapshot(key: int) -> dict[str, Any]:
 
 
 def instance_log(key: int) -> str:
-    """Path of an instance's log; empty before its first start."""
-    path = Instance.objects.filter(pk=key).values_list("log_path", flat=True).first()
-    if path is None:
+    """Where an instance's log is read; empty before its first start."""
+    row = Instance.objects.select_related("node").filter(pk=key).first()
+    if row is None:
         raise NotFound("instance_unknown", _("This server does not exist (any more)."))
-    return path
+    return selectors.log_address(row)

@@ -33,7 +33,7 @@ def targets() -> list[Target]:
 
 
 def _rows() -> QuerySet[Instance]:
-    return Instance.objects.select_related("deployment", "revision", "node", "gpu").filter(
+    return Instance.objects.select_related("deployment", "revision", "node__door", "gpu").filter(
         state__in=(states.SERVING, states.DRAINING), metrics_port__isnull=False
     )
 

@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.settings import env
 from controlplane.settings.database import DATABASES as DATABASES
 from controlplane.settings.gateway import *
+from controlplane.settings.hosts import *
 from controlplane.settings.mail import *
 from controlplane.settings.queues import *
 from controlplane.settings.telemetry import *

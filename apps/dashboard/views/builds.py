@@ -51,7 +51,7 @@ def builds(request: HttpRequest) -> HttpResponse:
 def build(request: HttpRequest, number: int) -> HttpResponse:
     """One build."""
     row = selectors.build(number)
-    tail = logs.tail(row.log_path)
+    tail = logs.tail(selectors.log_address(row))
     context = {
         "title": f"#{row.number}",
         "here": "builds",
@@ -93,7 +93,7 @@ def _confirm_cancel(row: Build) -> dict[str, str]:
 def log(request: HttpRequest, number: int) -> HttpResponseBase:
     """The log of a build's last attempt."""
     row = selectors.build(number)
-    return logs.response(request, row.log_path, f"build-{row.number}.log")
+    return logs.response(request, selectors.log_address(row), f"build-{row.number}.log")
 
 
 @page(Action.OPERATE)

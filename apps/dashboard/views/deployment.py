@@ -119,7 +119,7 @@ def instances(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _log(instance: Instance) -> dict[str, Any]:
-    tail = logs.tail(instance.log_path)
+    tail = logs.tail(selectors.log_address(instance))
     return {
         "log": tail,
         "topic": f"log:instance:{instance.pk}",
@@ -131,14 +131,14 @@ def _log(instance: Instance) -> dict[str, Any]:
 @page(Action.VIEW)
 def log(request: HttpRequest, name: str, uid: str) -> HttpResponseBase:
     """The log of one server."""
-    instance = Instance.objects.filter(deployment__name=name, uid=uid).first()
+    instance = Instance.objects.select_related("node").filter(deployment__name=name, uid=uid).first()
     if instance is None:
         raise NotFound(
             "instance_unknown",
             _("%(name)s has no server %(uid)s.") % {"name": name, "uid": uid},
             remedy=_("It may be gone; reload the page."),
         )
-    return logs.response(request, instance.log_path, f"{name}-{uid}.log")
+    return logs.response(request, selectors.log_address(instance), f"{name}-{uid}.log")
 
 
 @page(Action.VIEW)
