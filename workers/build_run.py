@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import Finding, InflightError
 from apps.engines import attempts, history, learning, paths, stages
+from apps.engines.sharing import transfer
 from apps.engines.attempts import Artefact, Claim, Failure
 from apps.engines.domain.trtllm.spec import TrtllmSpec
 from apps.engines.frozen import read_spec
@@ -88,6 +89,7 @@ class Attempt:
             self._end_previous()
             output = LogFile(self.folder / "log.txt")
             artefact = self._work(output, watch)
+            self._share(artefact, output)
             self._write(watch, lambda: attempts.finish_build(self.build, self.number, artefact, self.worker))
             learning.record_build(self.build)
         except Ended as ended:
@@ -134,6 +136,19 @@ class Attempt:
         self._clear()
         reused = bool(self.results.get("publish", {}).get("reused"))
         return Artefact(artefact.path, artefact.size_bytes, artefact.manifest, reused)
+
+    def _share(self, artefact: Artefact, output: LogFile) -> None:
+        """Put the engine into the hosts' store, if there is one, before anybody may place it elsewhere.
+
+        A store that is away costs the other hosts a fetch, not this build its engine.
+        """
+        try:
+            sent = transfer.push(Path(artefact.path), artefact.manifest)
+        except InflightError as error:
+            output.say(f"Not in the store: {error.sentence} {error.remedy}")
+        else:
+            if sent:
+                output.say(f"Put {sent} bytes into the store.")
 
     def _make(self, builder: EngineBuilder, context: BuildContext, output: LogFile, watch: Watch) -> None:
         """Run every step whose outputs are not kept from before."""
