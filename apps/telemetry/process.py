@@ -10,6 +10,7 @@ from apps.realtime import pool
 from apps.realtime.redis_clients import close_async_client
 from apps.realtime.tasks import end
 from apps.telemetry import chores
+from apps.telemetry.node_scraper import NodeScraper
 from apps.telemetry.scraper import Scraper
 from apps.telemetry.storage.rollups import Rollups, Storer
 from apps.telemetry.targets import Target, targets
@@ -20,11 +21,7 @@ log = logging.getLogger(__name__)
 
 async def run(stop: asyncio.Event | None = None) -> None:
     """Run until `stop` is set (default: until SIGTERM or SIGINT)."""
-    stopped = stop or asyncio.Event()
-    if stop is None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopped.set)
+    stopped = _stopping(stop)
     rollups = Rollups()
     storer = Storer(rollups)
     scraper = Scraper(_find, known=await storer.marks())
@@ -38,6 +35,33 @@ async def run(stop: asyncio.Event | None = None) -> None:
         await end(work)
         await close_async_client()
     log.info("Telemetry has ended.")
+
+
+async def run_node(stop: asyncio.Event | None = None) -> None:
+    """A joined host's own scraper, until `stop` is set (default: until SIGTERM or SIGINT)."""
+    stopped = _stopping(stop)
+    rollups = Rollups()
+    work = [
+        asyncio.create_task(NodeScraper(rollups).run()),
+        asyncio.create_task(Storer(rollups, own=True).run()),
+    ]
+    log.info("This host's own scraper is running.")
+    try:
+        await stopped.wait()
+    finally:
+        await end(work)
+        await close_async_client()
+    log.info("This host's own scraper has ended.")
+
+
+def _stopping(stop: asyncio.Event | None) -> asyncio.Event:
+    if stop is not None:
+        return stop
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    return stopped
 
 
 async def _find() -> list[Target]:

@@ -17,10 +17,11 @@ from typing import Any
 import aiohttp
 
 from apps.telemetry import pace
-from apps.telemetry.devices import ProcessGauge
+from apps.telemetry.devices import Device, ProcessGauge
 from apps.telemetry.domain import derive, marks, prometheus
 from apps.telemetry.domain.derive import Interval, Reading, Window
 from apps.telemetry.fetch import Fetcher, Refused
+from apps.telemetry.node_scraper import RemoteProcess, Told
 from apps.telemetry.statistics import Statistics
 from apps.telemetry.target import Target
 
@@ -37,7 +38,7 @@ MOST_PENDING = 120
 class Observation:
     """What one server did in the period that ended at `at` (epoch), and what its processes used.
 
-    `reading` is where its counters stood then.
+    `reading` is where its counters stood then; `gpu` what another host told of its GPU.
     """
 
     at: float
@@ -46,6 +47,7 @@ class Observation:
     seconds: float = 0.0
     unreadable: int = 0
     reading: Reading | None = None
+    gpu: Device | None = None
 
 
 class Scrape:
@@ -70,6 +72,7 @@ class Scrape:
         self._before = marks.load(mark, time.monotonic(), time.time()) if mark else None
         self._window = Window()
         self._process = ProcessGauge(target.pid, target.created) if target.pid else None
+        self._remote = RemoteProcess(target.instance_id) if target.remote else None
         self._stopped = False
         self._task = asyncio.create_task(self._run(), name=f"scrape {target.uid}")
 
@@ -130,10 +133,17 @@ class Scrape:
         longest = max(derive.LONGEST_STEP, 2.5 * length)
         happened = derive.interval(reading, self._before, self._window, longest)
         self._before = reading
-        process = await asyncio.to_thread(self._process.read) if self._process else {}
+        told = await asyncio.to_thread(self._told)
         took = time.monotonic() - asked
-        self.latest = Observation(at, happened, process, took, exposition.unreadable, reading)
+        self.latest = Observation(
+            at, happened, told.process, took, exposition.unreadable, reading, told.gpu or None
+        )
         self._pending.append(self.latest)
+
+    def _told(self) -> Told:
+        if self._remote is not None:
+            return self._remote.read()
+        return Told(self._process.read() if self._process else {}, {})
 
 
 class Scraper:

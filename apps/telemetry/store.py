@@ -46,8 +46,12 @@ def key_of(kind: str, scope_id: int) -> str:
     return FLEET if kind == "fleet" else f"samples:{kind}:{scope_id}"
 
 
-async def write(samples: Mapping[str, Sample], more: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+async def write(
+    samples: Mapping[str, Sample], more: Mapping[str, Mapping[str, Any]] | None = None, alive: bool = True
+) -> None:
     """Append one sample to each stream, and say that telemetry is alive. Raises a Redis error where it is away.
+
+    A node's own scraper is not the telemetry process and says nothing of it (`alive` False).
 
     `more` holds, by stream, what the counters grew by and the histograms observed in that second
     (domain/rollup.py, `increments`).
@@ -59,7 +63,8 @@ async def write(samples: Mapping[str, Sample], more: Mapping[str, Mapping[str, A
             fields["more"] = json.dumps(more[key], separators=(",", ":"))
         pipeline.xadd(key, fields, maxlen=KEPT, approximate=True)  # type: ignore[arg-type]
         pipeline.expire(key, TTL_SECONDS)
-    pipeline.set(BEAT, "1", ex=BEAT_SECONDS)
+    if alive:
+        pipeline.set(BEAT, "1", ex=BEAT_SECONDS)
     # A thousand objects at once take a moment to be written out.
     async with answer(len(samples) / 1000):
         await pipeline.execute()

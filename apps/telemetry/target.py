@@ -21,3 +21,5 @@ class Target:
     gpu_uuid: str = ""
     statistics_url: str = ""
     secret_path: str = ""
+    # On another host, whose own scraper tells of its processes and its GPU.
+    remote: bool = False

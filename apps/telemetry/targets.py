@@ -84,4 +84,5 @@ def _target(row: Instance) -> Target:
         gpu_uuid=row.gpu.uuid if row.gpu is not None else "",
         statistics_url=f"{address.http_url}/v2/models/stats" if here and row.http_port else "",
         secret_path=str(Path(row.folder) / "secret") if here and row.folder else "",
+        remote=row.node is not None and not here,
     )

@@ -222,6 +222,7 @@ def _merged(now: float, scrapes: Iterable[Scrape], gpus: Mapping[str, Device]) -
     observations = [latest for _target, latest in pairs]
     uuids = {target.gpu_uuid for target, _latest in pairs} - {""}
     told = devices.told_by_servers(each.interval.gpus for each in observations)
+    told |= {target.gpu_uuid: latest.gpu for target, latest in pairs if latest.gpu}
     device = devices.merged(
         [each.process for each in observations],
         [gpus.get(uuid) or told[uuid] for uuid in uuids if uuid in gpus or uuid in told],

@@ -94,6 +94,11 @@ class Rollups:
         return bucket
 
 
+def _write_own(closed: Closed) -> None:
+    """Steps of a node's own scraper: it counts nothing, and the counters' marks are the telemetry process's."""
+    keeper.write(closed.at, closed.buckets)
+
+
 def _write(closed: Closed) -> None:
     now, wall = time.monotonic(), time.time()
     documents = {
@@ -108,10 +113,14 @@ def _step_of(now: float) -> int:
 
 
 class Storer:
-    """Carries closed steps to the database in a thread of its own, the only one that writes them."""
+    """Carries closed steps to the database in a thread of its own, the only one that writes them.
 
-    def __init__(self, rollups: Rollups) -> None:
+    `own` steps are those of a node's own scraper; longer steps are made by the telemetry process alone.
+    """
+
+    def __init__(self, rollups: Rollups, own: bool = False) -> None:
         self._rollups = rollups
+        self._own = own
         self._pruned_at = 0.0
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="telemetry-db")
 
@@ -129,9 +138,11 @@ class Storer:
     async def store(self) -> None:
         """Write what is closed."""
         while (closed := self._rollups.take()) is not None:
-            if not await self._try(_write, closed):
+            if not await self._try(_write_own if self._own else _write, closed):
                 self._rollups.give_back(closed)
                 return
+            if self._own:
+                continue
             now = time.time()
             await self._try(keeper.compact, now)
             if now - self._pruned_at >= PRUNE_SECONDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
 from apps.telemetry import process
 
@@ -15,6 +15,14 @@ class Command(BaseCommand):
 
     help = "Scrape all servers every second, keep an hour of samples and publish them live."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Options."""
+        parser.add_argument(
+            "--node",
+            action="store_true",
+            help="only this host's own figures: its GPUs, memory and server processes (docs/several-hosts.md)",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until SIGTERM or SIGINT."""
-        asyncio.run(process.run())
+        asyncio.run(process.run_node() if options["node"] else process.run())
