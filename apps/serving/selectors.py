@@ -234,7 +234,6 @@ def endpoint(instance: Instance) -> Endpoint:
     )
 
 
-def scrape_targets() -> list[Endpoint]:
 def _ports(instance: Instance) -> doors.NearPorts:
     own = doors.NearPorts(instance.http_port or 0, instance.grpc_port or 0, instance.metrics_port or 0)
     node = instance.node
@@ -249,6 +248,7 @@ def log_address(instance: Instance) -> str:
     return door_logs.address(instance.node, "instance", instance.uid, instance.log_path)
 
 
+def scrape_targets() -> list[Endpoint]:
     """Every instance whose metrics can be read now, for telemetry: also those that drain."""
     rows = Instance.objects.select_related("deployment", "revision", "node__door").filter(
         state__in=(states.SERVING, states.DRAINING), metrics_port__isnull=False
