@@ -76,7 +76,7 @@ def _verdict(
         return Verdict(checkpoint.name, "-", None, _("No node has registered its slots yet."))
     try:
         given = PlanInput(
-            gpu=memory_plans.slot_name(slot) if slot else USUAL_GPU, **_input(profile, kind, build)
+            gpu=memory_plans.slot_name(slot) if slot else USUAL_GPU, **plan_input(profile, kind, build)
         )
         found = memory_plans.answer(checkpoint, given)
     except InflightError as error:
@@ -94,7 +94,7 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def _input(profile: BatchingProfile, kind: EngineKind, build: BuildProfile | None) -> dict[str, Any]:
+def plan_input(profile: BatchingProfile, kind: EngineKind, build: BuildProfile | None) -> dict[str, Any]:
     """The profile's part of a plan's input; what is not set keeps the plan's default."""
     slots = 1 if profile.strategy == BatchingProfile.Strategy.NONE else profile.max_batch_size
     found: dict[str, Any] = {"max_batch_size": slots, "max_seq_len": profile.max_seq_len}
