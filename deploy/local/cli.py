@@ -16,7 +16,8 @@ YES, NO = {"1", "yes", "true", "on"}, {"", "0", "no", "false", "off"}
 def main(argv: list[str]) -> int:
     """Run one command; 0 when it went well, 1 with a sentence and a remedy, 130 after an interrupt."""
     parser = argparse.ArgumentParser(prog="deploy.local", description=__doc__)
-    commands = ["up", "status", "down", "test", "test-full", "rolling", "chaos", "lint", "lock"]
+    commands = ["up", "status", "down", "test", "test-full", "rolling", "chaos", "scaling", "rollback", "lint", "lock"]
+    commands += ["worker", "hosts"]
     parser.add_argument("command", choices=commands)
     command: str = parser.parse_args(argv).command
     try:
@@ -49,6 +50,11 @@ def _run(command: str, environ: dict[str, str]) -> int:
         from deploy.local.status import status
 
         return 0 if status(find_home(environ)) else 1
+    if command == "worker":
+        from deploy.local.worker import worker
+
+        worker(find_home(environ), environ)
+        return 0
     if command == "lock":
         from deploy.local.lock import lock
 

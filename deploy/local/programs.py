@@ -40,12 +40,16 @@ class Plan:
     redis_server: Path | None
     gateway_port: int = 8001
     gateway_processes: int = 1
+    # Several hosts share the database: each has a door. A worker's host has no pages, no gateway and no sweeps.
+    several: bool = False
+    worker: bool = False
 
 
 def programs(plan: Plan) -> list[Program]:
     """All processes in the order in which they are started; they are stopped in the opposite one."""
+    if plan.worker:
+        return _of_worker(plan)
     python = str(plan.python)
-    node = plan.node_id
     found = [_redis(plan.home, plan.redis_server)] if plan.redis_server else []
     web = (
         *("-m", "uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port", str(plan.port)),
@@ -54,19 +58,38 @@ def programs(plan: Plan) -> list[Program]:
     )
     found.append(Program("web", (python, *web), "pages, REST, websockets", stop_seconds=15))
     found += _gateways(plan)
-    found.append(_worker(plan, "worker-ctl", "ctl", f"node.{node}.ctl", "control of this node's servers"))
+    found += _workers(plan)
+    schedule = str(plan.home.run / "beat-schedule")
+    beat = (python, *CELERY, "beat", "-s", schedule, "--pidfile=", "-l", "INFO")
+    found.append(Program("beat", beat, "periodic sweeps"))
+    telemetry = (python, str(CHECKOUT / "manage.py"), "run_telemetry")
+    found.append(Program("telemetry", telemetry, "live samples of servers and devices"))
+    if plan.several:
+        found.append(_door(plan))
+    return found
+
+
+def _of_worker(plan: Plan) -> list[Program]:
+    """What runs on a host that joined: its workers, its door, and the scraper of its own devices."""
+    telemetry = (str(plan.python), str(CHECKOUT / "manage.py"), "run_telemetry", "--node")
+    return [*_workers(plan), _door(plan), Program("telemetry", telemetry, "samples of this host's devices")]
+
+
+def _workers(plan: Plan) -> list[Program]:
+    node = plan.node_id
+    found = [_worker(plan, "worker-ctl", "ctl", f"node.{node}.ctl", "control of this node's servers")]
     for slot in plan.slots:
         name = f"gpu{slot}"
         found.append(_worker(plan, f"worker-{name}", name, f"node.{node}.{name}", f"builds on slot {slot}"))
     found.append(
         _worker(plan, "worker-load", "load", f"node.{node}.load", "checkpoints from hubs and archives")
     )
-    schedule = str(plan.home.run / "beat-schedule")
-    beat = (python, *CELERY, "beat", "-s", schedule, "--pidfile=", "-l", "INFO")
-    found.append(Program("beat", beat, "periodic sweeps"))
-    telemetry = (python, str(CHECKOUT / "manage.py"), "run_telemetry")
-    found.append(Program("telemetry", telemetry, "live samples of servers and devices"))
     return found
+
+
+def _door(plan: Plan) -> Program:
+    argv = (str(plan.python), str(CHECKOUT / "manage.py"), "run_door")
+    return Program("door", argv, "servers and logs between hosts")
 
 
 def _gateways(plan: Plan) -> list[Program]:

@@ -29,6 +29,8 @@ def status(home: Home) -> bool:
             f"supervisord (pid {identity.pid}) runs but does not answer. Start anew: make down, then make up"
         )
         return False
+    if known.get("INFLIGHT_JOINED_TO"):
+        return _worker(home, known, states)
     answers = web_answers(int(known.get("INFLIGHT_WEB_PORT") or 0))
     print(f"Inflight {known.get('INFLIGHT_WEB_URL', '')} ({'answers' if answers else 'does not answer'})")
     print(f"OpenAI-compatible API {known.get('INFLIGHT_GATEWAY_URL', '')}/v1")
@@ -38,6 +40,14 @@ def status(home: Home) -> bool:
     for server in servers:
         print(f"  {'tritonserver':<14} running     pid {server.pid}")
     return answers and all(state.state == "RUNNING" for state in states)
+
+
+def _worker(home: Home, known: dict[str, str], states: list[ProcessState]) -> bool:
+    """A host that joined an installation elsewhere has no pages of its own."""
+    print(f"Workers of {known['INFLIGHT_JOINED_TO']}, home {home.root}, node {known.get('INFLIGHT_NODE_ID', '')}")
+    for state in states:
+        print(line(state, time.time()))
+    return all(state.state == "RUNNING" for state in states)
 
 
 def line(state: ProcessState, now: float) -> str:

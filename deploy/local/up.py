@@ -36,6 +36,23 @@ DEMO_SECONDS = 900
 WEB_SECONDS = 240
 REDIS_SECONDS = 60
 EARLY = ("web", "worker-ctl")
+# What several hosts share (docs/several-hosts.md): kept, so that a command in a plain shell knows it, too.
+SHARED = (
+    "DATABASE_URL",
+    "INFLIGHT_REDIS_CA",
+    "INFLIGHT_REDIS_CERT",
+    "INFLIGHT_REDIS_KEY",
+    "INFLIGHT_JOIN_DATABASE_URL",
+    "INFLIGHT_JOIN_REDIS_URL",
+    "INFLIGHT_DOOR_HOST",
+    "INFLIGHT_DOOR_PORT",
+    "INFLIGHT_DOOR_ADDRESS",
+    "INFLIGHT_STORE",
+    "INFLIGHT_STORE_ENDPOINT",
+    "INFLIGHT_STORE_REGION",
+    "INFLIGHT_STORE_KEY_ID",
+    "INFLIGHT_STORE_SECRET",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,7 @@ def _bring_up(home: Home, environ: dict[str, str], steps: Steps, wait_for_demo: 
             redis,
             int(environment.read(home.environment)["INFLIGHT_GATEWAY_PORT"]),
             gateway_processes(environ),
+            several=bool(environ.get("DATABASE_URL")),
         )
     with steps.step("Processes") as step:
         start_processes(plan, children, step)
@@ -251,8 +269,7 @@ def write_environment(
     }
     if environ.get("INFLIGHT_TRITON_BIN"):
         values["INFLIGHT_TRITON_BIN"] = environ["INFLIGHT_TRITON_BIN"]
-    if environ.get("DATABASE_URL"):
-        values["DATABASE_URL"] = environ["DATABASE_URL"]
+    values |= {name: environ[name] for name in SHARED if environ.get(name)}
     environment.write(home.environment, values)
     return port
 
