@@ -16,5 +16,8 @@ INFLIGHT_RETENTION_SECONDS: dict[int, int] = {
 }
 # A Prometheus that scrapes this control plane; long ranges are then read from it (docs/telemetry.md).
 INFLIGHT_PROMETHEUS_URL = env.text("INFLIGHT_PROMETHEUS_URL")
+# The playground's background load: the most synthetic users, and the longest time, that anybody may ask for.
+INFLIGHT_BACKGROUND_USERS = env.integer("INFLIGHT_BACKGROUND_USERS", 32)
+INFLIGHT_BACKGROUND_SECONDS = env.integer("INFLIGHT_BACKGROUND_SECONDS", 600)
 # Whether this machine itself may read /metrics without a token.
 INFLIGHT_METRICS_ON_LOOPBACK = env.flag("INFLIGHT_METRICS_ON_LOOPBACK", True)
