@@ -121,7 +121,9 @@ class FormatQuery(BaseModel):
     format: Literal["json", "markdown"] = Field("json", description="json for programs, markdown for people.")
 
 
-@router.get("/comparisons", response={200: Page[ShortComparison], **REFUSALS}, operation_id="list_comparisons")
+@router.get(
+    "/comparisons", response={200: Page[ShortComparison], **REFUSALS}, operation_id="list_comparisons"
+)
 def list_comparisons(request: HttpRequest, page: Query[PageQuery]) -> dict[str, Any]:
     """My comparisons, the one used last first."""
     require(actor_of(request), Action.VIEW)
@@ -135,14 +137,18 @@ def create_comparison(request: HttpRequest, body: ComparisonFields) -> Status[di
     return Status(201, exports.comparison_value(made))
 
 
-@router.get("/comparisons/{comparison_id}", response={200: Comparison, **REFUSALS}, operation_id="get_comparison")
+@router.get(
+    "/comparisons/{comparison_id}", response={200: Comparison, **REFUSALS}, operation_id="get_comparison"
+)
 def get_comparison(request: HttpRequest, comparison_id: Number) -> dict[str, Any]:
     """One comparison with its answers."""
     return exports.comparison_value(_comparison(request, comparison_id))
 
 
 @router.post(
-    "/comparisons/{comparison_id}/repeat", response={201: Comparison, **REFUSALS}, operation_id="repeat_comparison"
+    "/comparisons/{comparison_id}/repeat",
+    response={201: Comparison, **REFUSALS},
+    operation_id="repeat_comparison",
 )
 def repeat_comparison(request: HttpRequest, comparison_id: Number) -> Status[dict[str, Any]]:
     """The same comparison as a new one, with nothing answered yet."""
@@ -151,31 +157,37 @@ def repeat_comparison(request: HttpRequest, comparison_id: Number) -> Status[dic
 
 
 @router.patch(
-    "/comparisons/{comparison_id}", response={200: ShortComparison, **REFUSALS}, operation_id="rename_comparison"
+    "/comparisons/{comparison_id}",
+    response={200: ShortComparison, **REFUSALS},
+    operation_id="rename_comparison",
 )
-def rename_comparison(request: HttpRequest, comparison_id: Number, body: NewComparisonTitle) -> dict[str, Any]:
+def rename_comparison(
+    request: HttpRequest, comparison_id: Number, body: NewComparisonTitle
+) -> dict[str, Any]:
     """Give a comparison another title."""
     row = _comparison(request, comparison_id)
     return short_dict(services.rename_comparison(actor_of(request), row, body.title))
 
 
-@router.delete("/comparisons/{comparison_id}", response={204: None, **REFUSALS}, operation_id="delete_comparison")
+@router.delete(
+    "/comparisons/{comparison_id}", response={204: None, **REFUSALS}, operation_id="delete_comparison"
+)
 def delete_comparison(request: HttpRequest, comparison_id: Number) -> Status[None]:
     """Delete a comparison with its answers and links."""
     services.delete_comparison(actor_of(request), _comparison(request, comparison_id))
     return Status(204, None)
 
 
-@router.get(
-    "/comparisons/{comparison_id}/export", response={**REFUSALS}, operation_id="export_comparison"
-)
+@router.get("/comparisons/{comparison_id}/export", response={**REFUSALS}, operation_id="export_comparison")
 def export_comparison(request: HttpRequest, comparison_id: Number, query: Query[FormatQuery]) -> HttpResponse:
     """A comparison as a file."""
     return download(_comparison(request, comparison_id), query.format)
 
 
 @router.post(
-    "/comparisons/{comparison_id}/share", response={200: SharedLink, **REFUSALS}, operation_id="share_comparison"
+    "/comparisons/{comparison_id}/share",
+    response={200: SharedLink, **REFUSALS},
+    operation_id="share_comparison",
 )
 def share_comparison(request: HttpRequest, comparison_id: Number) -> dict[str, Any]:
     """The link to a comparison of mine, made where there is none."""
@@ -194,11 +206,15 @@ def export_conversation(
 
 
 @router.post(
-    "/conversations/{conversation_id}/share", response={200: SharedLink, **REFUSALS}, operation_id="share_conversation"
+    "/conversations/{conversation_id}/share",
+    response={200: SharedLink, **REFUSALS},
+    operation_id="share_conversation",
 )
 def share_conversation(request: HttpRequest, conversation_id: Number) -> dict[str, Any]:
     """The link to a conversation of mine, made where there is none."""
-    return link_dict(services.share(actor_of(request), selectors.conversation(actor_of(request), conversation_id)))
+    return link_dict(
+        services.share(actor_of(request), selectors.conversation(actor_of(request), conversation_id))
+    )
 
 
 @router.get("/shared-links", response={200: Page[SharedLink], **REFUSALS}, operation_id="list_shared_links")

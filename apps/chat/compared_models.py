@@ -89,6 +89,9 @@ class ComparisonPart(models.Model):
             )
         ]
 
+    def __str__(self) -> str:
+        return f"{self.comparison_id}.{self.question}.{self.side}"
+
 
 class SharedLink(models.Model):
     """Who has the link and may view Inflight sees the conversation or comparison, until it is revoked."""

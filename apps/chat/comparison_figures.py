@@ -12,17 +12,15 @@ from apps.chat.word_diff import Segment
 
 # [question][side], as comparisons.answers gives them.
 Answers = Sequence[Sequence[Mapping[str, Any] | None]]
-TIMED = ("ttft_ms", "itl_p50_ms", "itl_p99_ms", "tokens_per_second", "queue_ms")
-COUNTED = ("tokens", "prompt_tokens", "cached_tokens")
 # An answer with text that may be compared; one that failed or still comes may not.
 ENDED = frozenset({"done", "stopped", "interrupted"})
 
 
 @dataclass(frozen=True, slots=True)
 class SideFigures:
-    """One side over all questions: medians of what is timed, sums of what is counted, null where nothing is told.
+    """One side over all questions: medians of what is timed, sums of what is counted, null where none is told.
 
-    `answered` of all questions are done; `likeness` is the mean share of text that its answers have in common with the
+    `answered` of all questions are done; `likeness` is the mean share of text that its answers share with the
     first side's (1: the same), null for the first side and where there is nothing to compare.
     """
 
@@ -44,16 +42,14 @@ class SideFigures:
 
 
 def differences(answers: Answers) -> list[list[list[Segment] | None]]:
-    """[question][side] -> how the side's answer differs from the first side's; None for the first, and without both."""
+    """[question][side] -> how the answer differs from the first side's; None for the first, and without both."""
     return [[None, *(_difference(row[0], other) for other in row[1:])] for row in answers]
 
 
 def summary(answers: Answers, differing: Sequence[Sequence[list[Segment] | None]]) -> list[SideFigures]:
     """The figures of each side."""
     sides = len(answers[0]) if answers else 0
-    return [
-        _side([row[side] for row in answers], [row[side] for row in differing]) for side in range(sides)
-    ]
+    return [_side([row[side] for row in answers], [row[side] for row in differing]) for side in range(sides)]
 
 
 def _difference(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> list[Segment] | None:
@@ -62,23 +58,30 @@ def _difference(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
     return word_diff.segments(first["answer"], other["answer"])
 
 
-def _side(answers: Sequence[Mapping[str, Any] | None], differing: Sequence[list[Segment] | None]) -> SideFigures:
+def _side(
+    answers: Sequence[Mapping[str, Any] | None], differing: Sequence[list[Segment] | None]
+) -> SideFigures:
     told = [answer["metrics"] for answer in answers if answer is not None and answer["state"] in ENDED]
     alike = [word_diff.likeness(segments) for segments in differing if segments is not None]
+
+    def median(name: str) -> float | None:
+        known = [metrics[name] for metrics in told if metrics.get(name) is not None]
+        return float(statistics.median(known)) if known else None
+
+    def total(name: str) -> int | None:
+        known = [metrics[name] for metrics in told if metrics.get(name) is not None]
+        return sum(known) if known else None
+
     return SideFigures(
         answered=sum(answer is not None and answer["state"] == "done" for answer in answers),
+        ttft_ms=median("ttft_ms"),
+        itl_p50_ms=median("itl_p50_ms"),
+        itl_p99_ms=median("itl_p99_ms"),
+        tokens_per_second=median("tokens_per_second"),
+        queue_ms=median("queue_ms"),
+        tokens=total("tokens"),
+        prompt_tokens=total("prompt_tokens"),
+        cached_tokens=total("cached_tokens"),
         likeness=statistics.fmean(alike) if alike else None,
         same=sum(share == 1.0 for share in alike),
-        **{name: _median([metrics.get(name) for metrics in told]) for name in TIMED},
-        **{name: _sum([metrics.get(name) for metrics in told]) for name in COUNTED},
     )
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(statistics.median(known)) if known else None
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

@@ -85,9 +85,7 @@ def _one_source(found: ComparisonFields) -> None:
         return
     raise InvalidInput(
         "one_source_of_questions",
-        _("A comparison needs its questions from one place.")
-        if given
-        else _("There is nothing to ask yet."),
+        _("A comparison needs its questions from one place.") if given else _("There is nothing to ask yet."),
         field=given[1] if given else "prompts",
         remedy=_("Give either prompts, or a prompt set, or a saved conversation."),
     )

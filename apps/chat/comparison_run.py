@@ -64,6 +64,10 @@ def _missing(comparison: Comparison, question: int) -> list[tuple[ComparisonPart
         answer = found[part.side]
         if answer is not None and answer["state"] == states.DONE:
             continue
-        again = Turn.objects.filter(uid=answer["uid"]).select_related("conversation__owner", "parent").first() if answer else None
+        again = (
+            Turn.objects.filter(uid=answer["uid"]).select_related("conversation__owner", "parent").first()
+            if answer
+            else None
+        )
         missing.append((part, again))
     return missing

@@ -1,7 +1,7 @@
 """Comparisons: the same questions to 2 to 4 engines, kept with every answer and its timings.
 
-Each side answers in conversations of its own (ComparisonPart), so that streaming, stopping, resuming and measuring are
-those of the playground. Who asks is the page, over the chat socket, or comparison_run.
+Each side answers in conversations of its own (ComparisonPart), so that streaming, stopping, resuming and measuring
+are those of the playground. Who asks is the page, over the chat socket, or comparison_run.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from django.utils.translation import gettext as _
 from apps.accounts.roles import Action, may, require
 from apps.chat import comparison_inputs, prompt_sets, selectors
 from apps.chat import params as sampling
-from apps.chat.comparison_inputs import LEAST_SIDES, MOST_QUESTIONS, MOST_SIDES, ComparisonFields
 from apps.chat.compared_models import Comparison, ComparisonPart, PromptSet
+from apps.chat.comparison_inputs import LEAST_SIDES, MOST_QUESTIONS, MOST_SIDES, ComparisonFields
 from apps.chat.models import Conversation, Turn
 from apps.chat.serialize import turn_dict
 from apps.core import audit
@@ -74,7 +74,16 @@ def repeat_comparison(actor: User, comparison: Comparison) -> Comparison:
             owner=actor,
             **{
                 name: getattr(comparison, name)
-                for name in ("title", "mode", "sides", "questions", "chained", "system_prompt", "params", "prompt_set")
+                for name in (
+                    "title",
+                    "mode",
+                    "sides",
+                    "questions",
+                    "chained",
+                    "system_prompt",
+                    "params",
+                    "prompt_set",
+                )
             },
         )
         _make_parts(row)
@@ -152,9 +161,7 @@ def pick(conversation: Conversation) -> serving.Endpoint:
     if part is None or part.revision is None:
         return pick_instance(conversation.deployment)
     deployment = conversation.deployment
-    rows = list(
-        serving.routable_instances().filter(deployment=deployment, revision__number=part.revision)
-    )
+    rows = list(serving.routable_instances().filter(deployment=deployment, revision__number=part.revision))
     if rows:
         return serving.endpoint(rows[next(_turn) % len(rows)])
     raise _not_serving(deployment, part.revision)
@@ -276,7 +283,9 @@ def _title(
 
 def _make_parts(row: Comparison) -> None:
     """A conversation for each engine, and for each question of its own unless they are chained."""
-    deployments = {each.name: each for each in Deployment.objects.filter(name__in={s["deployment"] for s in row.sides})}
+    deployments = {
+        each.name: each for each in Deployment.objects.filter(name__in={s["deployment"] for s in row.sides})
+    }
     for index, side in enumerate(row.sides):
         if side.get("recorded"):
             continue

@@ -41,7 +41,17 @@ _RENAMED = {"stop_words": "stop"}
 # Arguments of openai's create(); what else a body has goes through extra_body.
 _OPENAI = frozenset(
     {
-        *("model", "messages", "stream", "stream_options", "max_tokens", "temperature", "top_p", "seed", "stop"),
+        *(
+            "model",
+            "messages",
+            "stream",
+            "stream_options",
+            "max_tokens",
+            "temperature",
+            "top_p",
+            "seed",
+            "stop",
+        ),
         *("presence_penalty", "frequency_penalty", "logprobs", "top_logprobs"),
     }
 )
@@ -257,7 +267,9 @@ def declared(endpoint: Endpoint) -> ModelInterface:
     """What a server's model declares, over gRPC. Raises grpc.RpcError."""
     with grpc.insecure_channel(endpoint.grpc_url) as channel:
         asked = service_pb2.ModelMetadataRequest(name=endpoint.model_name)
-        said = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelMetadata(asked, timeout=_METADATA_SECONDS)
+        said = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelMetadata(
+            asked, timeout=_METADATA_SECONDS
+        )
     return ModelInterface(
         {tensor.name: tensor.datatype for tensor in said.inputs},
         frozenset(tensor.name for tensor in said.outputs),

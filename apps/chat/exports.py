@@ -16,7 +16,10 @@ from apps.chat.serialize import conversation_dict, turn_dict
 from apps.core.exceptions import InvalidInput
 
 Format = Literal["json", "markdown"]
-FORMATS: dict[str, tuple[str, str]] = {"json": ("application/json", "json"), "markdown": ("text/markdown", "md")}
+FORMATS: dict[str, tuple[str, str]] = {
+    "json": ("application/json", "json"),
+    "markdown": ("text/markdown", "md"),
+}
 # Raised where a reader of an older file would be misled.
 CONVERSATION_FORMAT, COMPARISON_FORMAT = "inflight/conversation/v1", "inflight/comparison/v1"
 _COLUMNS = (
@@ -117,7 +120,8 @@ def comparison_markdown(value: Mapping[str, Any]) -> str:
             if answer["likeness"] is not None:
                 lines += [
                     "",
-                    _("%(share)s of the text is that of the first side.") % {"share": f"{answer['likeness']:.0%}"},
+                    _("%(share)s of the text is that of the first side.")
+                    % {"share": f"{answer['likeness']:.0%}"},
                 ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -176,7 +180,7 @@ def _plain(text: str) -> str:
 
 def _number(value: float | None) -> str:
     if value is None:
-        return "–"
+        return "\N{EN DASH}"
     return str(value) if isinstance(value, int) else f"{value:.1f}"
 
 

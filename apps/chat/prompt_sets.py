@@ -32,7 +32,9 @@ class PromptSetFields(BaseModel):
     )
 
 
-def save_prompt_set(actor: User | str, data: Mapping[str, Any], instance: PromptSet | None = None) -> PromptSet:
+def save_prompt_set(
+    actor: User | str, data: Mapping[str, Any], instance: PromptSet | None = None
+) -> PromptSet:
     """Create a prompt set, or change one (`instance`): keys name, description, prompts.
 
     Raises InvalidInput naming the field, and the number of the prompt that is refused.

@@ -16,14 +16,14 @@ Kind = Literal["same", "added", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of text that is the same in both, or only in the other one (`added`), or only in the first (`removed`)."""
+    """A run of text that is the same in both, only in the other one (`added`), or only in the first (`removed`)."""
 
     kind: Kind
     text: str
 
 
 def segments(first: str, other: str) -> list[Segment]:
-    """How `other` differs from `first`. The texts of same and added joined are `other`, of same and removed `first`."""
+    """How `other` differs from `first`: same and added joined are `other`, same and removed are `first`."""
     if first == other:
         return [Segment("same", first)] if first else []
     before, after = _PIECES.findall(first), _PIECES.findall(other)

@@ -46,7 +46,10 @@ def context(row: Comparison, mine: bool) -> dict[str, Any]:
             {
                 "number": number,
                 "prompt": question["prompt"],
-                "cells": [_cell(names[side], answers[number][side], differing[number][side]) for side in range(len(names))],
+                "cells": [
+                    _cell(names[side], answers[number][side], differing[number][side])
+                    for side in range(len(names))
+                ],
             }
             for number, question in enumerate(row.questions)
         ],
@@ -67,7 +70,10 @@ def verdict(names: Sequence[str], figures: Sequence[SideFigures], questions: int
     """One sentence of what came out; of the first side against each other one."""
     if not figures or any(each.answered == 0 for each in figures):
         return _("Not every side has answered yet.")
-    told = [_against(names[0], figures[0], names[index], figures[index], questions) for index in range(1, len(names))]
+    told = [
+        _against(names[0], figures[0], names[index], figures[index], questions)
+        for index in range(1, len(names))
+    ]
     return " ".join(told)
 
 
@@ -79,7 +85,9 @@ def _against(first: str, base: SideFigures, name: str, other: SideFigures, quest
         share = formats.percent(other.likeness)
         if questions == 1:
             parts.append(
-                _("the answers are the same") if other.same else _("%(share)s of the text is the same") % {"share": share}
+                _("the answers are the same")
+                if other.same
+                else _("%(share)s of the text is the same") % {"share": share}
             )
         else:
             words = _("%(same)d of %(all)d answers are the same, %(share)s of the text")
@@ -88,7 +96,12 @@ def _against(first: str, base: SideFigures, name: str, other: SideFigures, quest
 
 
 def _speed(first: str, base: float, name: str, other: float) -> str:
-    numbers = {"name": name, "other": formats.significant(other), "base": formats.significant(base), "first": first}
+    numbers = {
+        "name": name,
+        "other": formats.significant(other),
+        "base": formats.significant(base),
+        "first": first,
+    }
     if abs(other / base - 1) < _NEAR:
         return _("%(name)s is as fast as %(first)s: %(other)s and %(base)s tokens/s") % numbers
     if other > base:
@@ -134,7 +147,10 @@ def _cell(name: str, answer: dict[str, Any] | None, segments: list[Any] | None) 
 
 def _state(row: Comparison, answers: Sequence[Sequence[dict[str, Any] | None]], mine: bool) -> dict[str, Any]:
     """For static/js/playground/compare.js: what is left to ask, in order, and which answers still come."""
-    parts = {(part.side, part.question): part.conversation_id for part in ComparisonPart.objects.filter(comparison=row)}
+    parts = {
+        (part.side, part.question): part.conversation_id
+        for part in ComparisonPart.objects.filter(comparison=row)
+    }
     work = []
     for question, prompt in enumerate(row.questions):
         for side in range(len(row.sides)):

@@ -272,7 +272,8 @@ def deployment_sections(gpu: bool, cost_panel: Panel) -> tuple[Section, ...]:
 def playground_panels(gpu: bool) -> tuple[Panel, ...]:
     """Rows beside a conversation, over one time axis."""
     queue = replace(QUEUE, lines=QUEUE.lines[:2])
-    return (GENERATED, queue, TTFT, KV, GPU if gpu else CPU)
+    batch = replace(BATCH, title=_("Batch size"), lines=BATCH.lines[:1])
+    return (GENERATED, queue, batch, TTFT, KV, GPU if gpu else CPU)
 
 
 def fleet_panels() -> tuple[Panel, ...]:

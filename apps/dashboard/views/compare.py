@@ -48,7 +48,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 def new(request: HttpRequest) -> HttpResponse:
     """Begin a comparison."""
     row = services.create_comparison(person(request), _given(request))
-    words = _("The comparison is made; run it when you are ready.")
+    words = _("It is asked now; the comparison is kept here.")
     return pages.done(request, words, to=reverse("chat:comparison", args=[row.pk]) + "?run", stay=False)
 
 
@@ -198,7 +198,11 @@ def _given(request: HttpRequest) -> dict[str, Any]:
         given["prompts"] = prompt_sets.from_lines(data.get("prompts", ""))
     if data.get("system_prompt", "").strip():
         given["system_prompt"] = data["system_prompt"]
-    params = {name: found for name, kind in _NUMBERS.items() if (found := _number(name, data.get(name, ""), kind)) is not None}
+    params = {
+        name: found
+        for name, kind in _NUMBERS.items()
+        if (found := _number(name, data.get(name, ""), kind)) is not None
+    }
     if params:
         given["params"] = params
     return given

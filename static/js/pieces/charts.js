@@ -13,7 +13,8 @@ export class LiveChart {
     this.chart.bands = (from, to) => this.#shapes(from, to);
   }
 
-  // Bands of answers: from request to last token, with a mark at the first token.
+  // Bands of answers: from request to last token, with marks at the first token and at the end; an end that was no
+  // natural one (`stopped`) has a mark of its own.
   setBands(bands) {
     this.#bands = bands;
     this.chart.ask();
@@ -26,9 +27,10 @@ export class LiveChart {
       if (end < from) continue;
       const common = { xref: "x", yref: "paper", y0: 0, y1: 1, layer: "below" };
       shapes.push({ ...common, type: "rect", x0: axisTime(band.start), x1: axisTime(end), fillcolor: token("--band"), line: { width: 1, color: token("--band") } });
-      if (band.first) {
-        shapes.push({ ...common, type: "line", x0: axisTime(band.first), x1: axisTime(band.first), line: { width: 1.5, dash: "dot", color: token("--accent") } });
-      }
+      const mark = (at, line) => shapes.push({ ...common, type: "line", x0: axisTime(at), x1: axisTime(at), line });
+      if (band.first) mark(band.first, { width: 1.5, dash: "dot", color: token("--accent") });
+      if (band.end && band.stopped) mark(band.end, { width: 1.5, dash: "dash", color: token("--warn") });
+      else if (band.end) mark(band.end, { width: 1, color: token("--ink-3") });
     }
     return shapes;
   }
