@@ -29,7 +29,7 @@ def built_here(engine: Engine) -> bool:
 
 def local_folder(engine: Engine) -> Path:
     """Where the engine lies on this host, or comes to lie when it is fetched."""
-    if built_here(engine) or Path(engine.path).is_relative_to(settings.INFLIGHT_HOME):
+    if Path(engine.path).is_relative_to(settings.INFLIGHT_HOME) or built_here(engine):
         return Path(engine.path)
     return paths.engine_folder(engine.fingerprint)
 
