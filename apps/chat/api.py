@@ -45,6 +45,8 @@ class Turn(Schema):
     instance: str | None
     revision: int | None
     replaces: str | None
+    parent: str | None
+    siblings: list[str]
     reason: str | None
     sentence: str | None
     remedy: str | None
@@ -54,7 +56,7 @@ class Turn(Schema):
 
 
 class ConversationWithTurns(Conversation):
-    """A conversation and the newest answer to each question."""
+    """A conversation and the turns of the branch that it shows."""
 
     turns: list[Turn]
 
@@ -110,7 +112,7 @@ def get_conversation(request: HttpRequest, conversation_id: Number) -> dict[str,
     """One conversation with its turns."""
     require(actor_of(request), Action.VIEW)
     row = selectors.conversation(actor_of(request), conversation_id)
-    turns = [serialize.turn_dict(turn) for turn in selectors.turns(row)]
+    turns = [serialize.turn_dict(shown.turn, shown.siblings) for shown in selectors.branch(row)]
     return {**serialize.conversation_dict(row), "turns": turns}
 
 
@@ -133,6 +135,53 @@ def delete_conversation(request: HttpRequest, conversation_id: Number) -> Status
     row = selectors.conversation(actor_of(request), conversation_id)
     services.delete_conversation(actor_of(request), row)
     return Status(204, None)
+
+
+class ShowTurn(BaseModel):
+    """Which branch a conversation shows."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    here: bool = Field(
+        False, description="True: it ends with this turn, so that the next question follows it."
+    )
+
+
+class TurnTimeline(Schema):
+    """When each message of the engine came.
+
+    `marks` are [ms, tokens, characters] each: milliseconds since the question was sent, ids that came with it (null
+    where the engine does not count them), characters of the answer that it completed. A fourth item, where
+    log-probabilities were asked for, has one {token, logprob, top: [[token, logprob], ...]} an id.
+    """
+
+    marks: list[list[Any]]
+
+
+@router.get("/turns/{uid}", response={200: Turn, **REFUSALS}, operation_id="get_turn")
+def get_turn(request: HttpRequest, uid: str) -> dict[str, Any]:
+    """One question and its answer."""
+    require(actor_of(request), Action.VIEW)
+    return serialize.turn_dict(selectors.turn(actor_of(request), uid))
+
+
+@router.get(
+    "/turns/{uid}/timeline", response={200: TurnTimeline, **REFUSALS}, operation_id="get_turn_timeline"
+)
+def get_turn_timeline(request: HttpRequest, uid: str) -> dict[str, Any]:
+    """When each message of the engine came during an answer that has ended."""
+    require(actor_of(request), Action.VIEW)
+    return {"marks": selectors.timeline(selectors.turn(actor_of(request), uid))}
+
+
+@router.post(
+    "/turns/{uid}/show", response={200: ConversationWithTurns, **REFUSALS}, operation_id="show_branch"
+)
+def show_branch(request: HttpRequest, uid: str, body: ShowTurn) -> dict[str, Any]:
+    """Show the branch of a conversation that a turn is on."""
+    turn = selectors.turn(actor_of(request), uid)
+    row = services.show_branch(actor_of(request), turn, here=body.here)
+    return get_conversation(request, row.pk)
 
 
 @router.post("/turns/{uid}/stop", response={200: Turn, **REFUSALS}, operation_id="stop_turn")

@@ -1,24 +1,29 @@
 """What other processes need to know of a running turn, in Redis.
 
-`turn:<uid>` is a stream of text pieces, each with the characters of the answer up to its end; the last entry says
-`end`. `turn:<uid>:beat` says that the process which streams it lives, `:watched` that a socket of another process
-follows it, `:stop` that somebody wants it stopped. All of them expire.
+`turn:<uid>` is a stream of pieces of the answer, each with the characters of it up to its end and the engine's
+messages (marks) that made it; the last entry says `end`. `turn:<uid>:beat` says that the process which streams it
+lives, `:watched` that a socket of another process follows it, `:stop` that somebody wants it stopped. All of them
+expire.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from redis import asyncio as async_redis
 
-from apps.chat.textlog import Piece, TextLog
+from apps.chat.textlog import Piece, TextLog, mark_json, read_mark
 from apps.realtime.redis_clients import answer, async_client, sync_client
 
 # A finished turn can be replayed from here for so long; after that the row has it.
 KEPT_SECONDS = 900
 RUNNING_SECONDS = 7200
 BEAT_SECONDS = 10
+# How often a beat is renewed; all running turns together, so it is a burst of work for the loop.
+RENEW_SECONDS = 2.0
 WATCHED_SECONDS = 5
 STOP_SECONDS = 120
 
@@ -36,14 +41,19 @@ def key(uid: str) -> str:
     return f"turn:{uid}"
 
 
-async def append(uid: str, piece: Piece) -> None:
-    """Add a piece. Raises a Redis error where it is away."""
-    pipeline = async_client().pipeline(transaction=False)
-    fields: dict[Any, Any] = {"seq": piece.seq, "text": piece.text, "tokens": piece.tokens, "at": piece.at}
-    pipeline.xadd(key(uid), fields)
-    pipeline.expire(key(uid), RUNNING_SECONDS)
+async def append(uid: str, piece: Piece, renew: bool = True) -> None:
+    """Add a piece; `renew` its time to live, too. Raises a Redis error where it is away."""
+    fields: dict[Any, Any] = {
+        "seq": piece.seq,
+        "text": piece.text,
+        "tokens": piece.tokens,
+        "first_mark": piece.first_mark,
+        "marks": orjson.dumps([mark_json(mark) for mark in piece.marks]),
+    }
     async with answer():
-        await pipeline.execute()
+        await async_client().xadd(key(uid), fields)
+        if renew:
+            await async_client().expire(key(uid), RUNNING_SECONDS)
 
 
 async def close(uid: str) -> None:
@@ -56,17 +66,21 @@ async def close(uid: str) -> None:
         await pipeline.execute()
 
 
-async def beat(uids: list[str]) -> dict[str, Flags]:
-    """Say that these turns are alive, and learn what other processes say of them."""
-    pipeline = async_client().pipeline(transaction=False)
+async def beat(uids: Iterable[str]) -> None:
+    """Say that these turns are alive. Each on its own: one long command would hold up everybody's tokens."""
     for uid in uids:
-        pipeline.set(f"{key(uid)}:beat", "1", ex=BEAT_SECONDS)
-        pipeline.exists(f"{key(uid)}:stop")
-        pipeline.exists(f"{key(uid)}:watched")
+        async with answer():
+            await async_client().set(f"{key(uid)}:beat", "1", ex=BEAT_SECONDS)
+
+
+async def flags(uids: list[str]) -> dict[str, Flags]:
+    """What other processes say of these turns."""
     async with answer():
-        answers = await pipeline.execute()
+        found = await async_client().mget(
+            [f"{key(uid)}:{word}" for uid in uids for word in ("stop", "watched")]
+        )
     return {
-        uid: Flags(stop=bool(answers[3 * index + 1]), watched=bool(answers[3 * index + 2]))
+        uid: Flags(stop=found[2 * index] is not None, watched=found[2 * index + 1] is not None)
         for index, uid in enumerate(uids)
     }
 
@@ -114,16 +128,25 @@ def forget_missed(uid: str) -> None:
 
 def whole(uid: str) -> tuple[str, int]:
     """(text, tokens) of all that was buffered of a turn. Raises a Redis error where Redis is away."""
+    found, tokens = everything(uid)
+    return found.whole(), tokens
+
+
+def everything(uid: str) -> tuple[TextLog, int]:
+    """The same with the engine's messages."""
     entries: Any = sync_client().xrange(key(uid))
     pieces = [_piece(fields) for _entry, fields in entries if "text" in fields]
     log = TextLog()
     for piece in pieces:
         log.join(piece)
-    return log.whole(), pieces[-1].tokens if pieces else 0
+    return log, pieces[-1].tokens if pieces else 0
 
 
 def _piece(fields: dict[str, str]) -> Piece:
-    return Piece(int(fields["seq"]), fields["text"], int(fields["tokens"]), float(fields["at"]))
+    # An entry of a release before this one has no marks.
+    marks = tuple(read_mark(told) for told in orjson.loads(fields.get("marks", "[]")))
+    first = int(fields.get("first_mark", 0))
+    return Piece(int(fields["seq"]), fields["text"], int(fields["tokens"]), first, marks)
 
 
 def _entries(found: Any) -> list[tuple[str, dict[str, str]]]:

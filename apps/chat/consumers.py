@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import time
 from typing import Any, cast
 
+import orjson
 from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
 
-from apps.chat import selectors, serialize, services, turn_runner
+from apps.chat import selectors, serialize, services, tokens, turn_runner
 from apps.chat.follow import Follower
 from apps.chat.models import Conversation, Turn
+from apps.chat.pace import Pace
+from apps.chat.textlog import Piece, mark_json
 from apps.core.exceptions import InflightError, NotFound
 from apps.realtime import tasks
 from apps.realtime.base import BaseConsumer
@@ -22,10 +26,13 @@ from apps.realtime.schema import (
     CLOSE_NOT_ALLOWED,
     CLOSE_RESTART,
     Ask,
-    Delta,
+    Branch,
+    Count,
+    Counted,
     Ping,
     Pong,
     Resume,
+    Show,
     Stop,
     TurnFinished,
     TurnStarted,
@@ -33,9 +40,6 @@ from apps.realtime.schema import (
 )
 
 log = logging.getLogger(__name__)
-
-# Seconds between two pieces of text to one socket: 66 a second are more than a screen shows.
-PACE_SECONDS = 0.015
 
 
 class ChatConsumer(BaseConsumer):
@@ -76,6 +80,10 @@ class ChatConsumer(BaseConsumer):
                 self.spawn(self._for_turn(command.turn, self._stop(command.turn)))
             case Resume():
                 self.spawn(self._for_turn(command.turn, self._resume(command)))
+            case Count():
+                self.spawn(self._count(command))
+            case Show():
+                self.spawn(self._for_turn(command.turn, self._show(command)))
             case Ping():
                 self.tell(Pong(at=command.at))
 
@@ -106,7 +114,7 @@ class ChatConsumer(BaseConsumer):
         turn = await turn_runner.begin(
             functools.partial(_make_turn, self.user, self.conversation.pk, command)
         )
-        self._follow(turn, 0, started=True)
+        await self._begin(turn)
         try:
             message = {"type": "turn.begun", "uid": turn.uid}
             await channel_layer().group_send(self._group(), message)
@@ -116,40 +124,68 @@ class ChatConsumer(BaseConsumer):
     async def _stop(self, uid: str) -> None:
         turn = await self.db(self._find, uid)
         if not await self.db(services.stop_turn, cast("User", self.user), turn):
-            self.tell(TurnFinished(turn=serialize.turn_dict(turn)))
+            self.tell(TurnFinished(turn=await self.db(serialize.turn_dict, turn)))
 
     async def _resume(self, command: Resume) -> None:
         turn = await self.db(self._find, command.turn)
-        self._follow(turn, command.from_seq, started=False)
+        self._follow(turn, command.from_seq, command.from_mark)
+
+    async def _count(self, command: Count) -> None:
+        assert self.conversation is not None  # noqa: S101 - on_command looked
+        after = await self.db(self._find, command.after) if command.after else None
+        found = await tokens.count(self.conversation, command.system_prompt, after, command.prompt)
+        self.tell(
+            Counted(
+                number=command.number,
+                tokens=found.tokens,
+                context_tokens=found.context_tokens,
+                text=found.prompt if command.with_text else None,
+                problem=found.problem,
+            )
+        )
+
+    async def _show(self, command: Show) -> None:
+        def shown() -> list[dict[str, Any]]:
+            row = services.show_branch(cast("User", self.user), self._find(command.turn), here=command.here)
+            return [serialize.turn_dict(one.turn, one.siblings) for one in selectors.branch(row)]
+
+        self.tell(Branch(turns=await self.db(shown)))
 
     async def _join_turn(self, uid: str) -> None:
-        self._follow(await self.db(self._find, uid), 0, started=True)
+        await self._begin(await self.db(self._find, uid))
 
-    def _follow(self, turn: Turn, from_seq: int, started: bool) -> None:
-        """Follow a turn from a character on, instead of what followed it before."""
+    async def _begin(self, turn: Turn) -> None:
+        """Tell of a turn that began, and follow it."""
+        self._known.add(turn.uid)
+        self.tell(TurnStarted(turn=await self.db(serialize.turn_dict, turn)))
+        self._follow(turn, 0, 0)
+
+    def _follow(self, turn: Turn, from_seq: int, from_mark: int) -> None:
+        """Follow a turn from a character and a mark on, instead of what followed it before."""
         self._known.add(turn.uid)
         before = self._following.pop(turn.uid, None)
-        if started:
-            self.tell(TurnStarted(turn=serialize.turn_dict(turn)))
-        self._following[turn.uid] = self.spawn(self._for_turn(turn.uid, self._stream(turn, from_seq, before)))
+        work = self._stream(turn, from_seq, from_mark, before)
+        self._following[turn.uid] = self.spawn(self._for_turn(turn.uid, work))
 
-    async def _stream(self, turn: Turn, from_seq: int, before: asyncio.Task[None] | None) -> None:
+    async def _stream(
+        self, turn: Turn, from_seq: int, from_mark: int, before: asyncio.Task[None] | None
+    ) -> None:
         if before is not None:
             await tasks.end([before])
-        follower = Follower(turn.pk, turn.uid, from_seq)
+        follower = Follower(turn.pk, turn.uid, from_seq, from_mark)
+        pace = Pace()
+        begun = turn.started_at.timestamp()
         try:
             while True:
                 await follower.wait()
                 await self.outbox.room()
                 piece = follower.take()
                 if piece is not None:
-                    self.tell(
-                        Delta(turn=turn.uid, seq=piece.seq, text=piece.text, tokens=piece.tokens, at=piece.at)
-                    )
+                    self.tell_text(_delta(turn.uid, piece, begun))
                 if follower.turn is not None:
                     self.tell(TurnFinished(turn=follower.turn))
                     return
-                await asyncio.sleep(PACE_SECONDS)
+                await pace.wait()
         finally:
             follower.close()
             if self._following.get(turn.uid) is asyncio.current_task():
@@ -184,17 +220,35 @@ class ChatConsumer(BaseConsumer):
 def _make_turn(user: Any, conversation_id: int, command: Ask) -> Turn:
     """The new turn of an ask command. Reads and writes the database."""
     conversation = selectors.conversation(user, conversation_id)
-    if command.regenerate is not None:
-        turn = selectors.turn(user, command.regenerate)
+
+    def named(field: str, uid: str) -> Turn:
+        turn = selectors.turn(user, uid)
         if turn.conversation_id != conversation.pk:
-            raise NotFound(
-                "unknown_turn", _("There is no such turn in this conversation."), field="regenerate"
-            )
-        return services.regenerate(user, turn, system_prompt=command.system_prompt, params=command.params)
-    return services.ask(
-        user,
-        conversation,
-        command.prompt or "",
-        system_prompt=command.system_prompt,
-        params=command.params,
-    )
+            raise NotFound("unknown_turn", _("There is no such turn in this conversation."), field=field)
+        return turn
+
+    more: dict[str, Any] = {"system_prompt": command.system_prompt, "params": command.params}
+    if command.regenerate is not None:
+        return services.regenerate(user, named("regenerate", command.regenerate), **more)
+    if command.edit is not None:
+        return services.edit(user, named("edit", command.edit), command.prompt or "", **more)
+    if command.after is not None:
+        more["after"] = named("after", command.after) if command.after else None
+    return services.ask(user, conversation, command.prompt or "", **more)
+
+
+def _delta(uid: str, piece: Piece, begun: float) -> str:
+    """schema.Delta as text. Written here and not by its class, because there is one for each token of every chat."""
+    at = begun + piece.marks[0].ms / 1000 if piece.marks else time.time()
+    return orjson.dumps(
+        {
+            "type": "delta",
+            "turn": uid,
+            "seq": piece.seq,
+            "text": piece.text,
+            "tokens": piece.tokens,
+            "at": at,
+            "first_mark": piece.first_mark,
+            "marks": [mark_json(mark) for mark in piece.marks],
+        }
+    ).decode()

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from apps.chat import buffer, serialize, states, turn_runner
-from apps.chat.models import Turn
+from apps.chat.models import Timeline, Turn
 from apps.chat.running import RunningTurn
-from apps.chat.textlog import Piece, TextLog
+from apps.chat.textlog import Mark, Piece, TextLog, read_mark
 from apps.realtime import pool
 from apps.realtime.redis_clients import REDIS_ERRORS
 
@@ -27,10 +27,11 @@ class Follower:
     holds nobody up.
     """
 
-    def __init__(self, turn_id: int, uid: str, from_seq: int) -> None:
+    def __init__(self, turn_id: int, uid: str, from_seq: int, from_mark: int = 0) -> None:
         self._turn_id = turn_id
         self._uid = uid
         self._seq = from_seq
+        self._mark = from_mark
         self._runner: RunningTurn | None = turn_runner.local(uid)
         self._text = TextLog()
         self._tokens = 0
@@ -49,15 +50,16 @@ class Follower:
 
     @property
     def turn(self) -> dict[str, Any] | None:
-        """The ended turn, once all its text was taken; None before."""
+        """The ended turn, once all of it was taken; None before."""
         ended = self._runner.turn if self._runner is not None else self._ended
         return ended if ended is not None and self._peek() is None else None
 
     def take(self) -> Piece | None:
-        """All text since the last take, None where there is none."""
+        """All that came since the last take, None where nothing did."""
         piece = self._peek()
         if piece is not None:
             self._seq = piece.seq
+            self._mark = piece.first_mark + len(piece.marks)
         return piece
 
     async def wait(self) -> None:
@@ -70,17 +72,19 @@ class Follower:
 
     def _peek(self) -> Piece | None:
         if self._runner is not None:
-            return self._runner.piece_after(self._seq)
-        return self._text.after(self._seq, self._tokens)
+            return self._runner.piece_after(self._seq, self._mark)
+        return self._text.after(self._seq, self._mark, self._tokens)
 
     async def _read_elsewhere(self) -> None:
-        row = await pool.run(_settled, self._turn_id)
-        if row.state != states.STREAMING:
-            self._end(row)
+        ended = await pool.run(_ended, self._turn_id)
+        if ended is not None:
+            self._end(*ended)
             return
         try:
             if await self._read_buffer():
-                self._end(await pool.run(_settled, self._turn_id))
+                ended = await pool.run(_ended, self._turn_id)
+                if ended is not None:
+                    self._end(*ended)
         except REDIS_ERRORS as error:
             log.warning("A turn of another process cannot be followed, Redis does not answer: %s", error)
             await asyncio.sleep(BLOCK_MS / 1000)
@@ -96,18 +100,22 @@ class Follower:
             self._tokens = piece.tokens
         return ended
 
-    def _end(self, row: Turn) -> None:
-        # The row has the whole answer, whatever Redis lost.
-        self._text.append(row.answer[self._text.length :], time.time())
-        self._tokens = row.metrics.get("tokens") or self._tokens
-        self._ended = serialize.turn_dict(row)
+    def _end(self, turn: dict[str, Any], marks: list[Mark]) -> None:
+        # The rows have the whole answer, whatever Redis lost.
+        self._text.append(turn["answer"][self._text.length :])
+        self._text.marks.extend(marks[len(self._text.marks) :])
+        self._tokens = turn["metrics"].get("tokens") or self._tokens
+        self._ended = turn
 
 
-def _settled(turn_id: int) -> Turn:
-    """The row; ended here where its process died."""
-    row = Turn.objects.select_related("conversation", "replaces").get(pk=turn_id)
+def _ended(turn_id: int) -> tuple[dict[str, Any], list[Mark]] | None:
+    """The turn and its marks once it has ended, here too where its process died; None while it runs."""
+    row = Turn.objects.select_related("conversation", "replaces", "parent").get(pk=turn_id)
     turn_runner.settle(row)
-    return row
+    if row.state == states.STREAMING:
+        return None
+    kept = Timeline.objects.filter(turn=row).first()
+    return serialize.turn_dict(row), [read_mark(told) for told in kept.marks] if kept is not None else []
 
 
 async def whole(turn: Turn) -> dict[str, Any]:

@@ -12,7 +12,11 @@ from apps.serving.models import Deployment
 
 
 class Conversation(models.Model):
-    """A chat of one person with one deployment. `params` are the sampling parameters of the next turn."""
+    """A chat of one person with one deployment. `params` are the sampling parameters of the next turn.
+
+    Its turns are a tree: each answers after its `parent`. `head` is the last turn of the branch that is shown, null
+    while there is none or where the branch begins anew.
+    """
 
     kind = "conversation"
 
@@ -23,6 +27,9 @@ class Conversation(models.Model):
     title = models.CharField(_("title"), max_length=200, blank=True)
     system_prompt = models.TextField(_("system prompt"), blank=True)
     params = models.JSONField(_("sampling parameters"), default=dict, blank=True)
+    head = models.ForeignKey(
+        "Turn", null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"
+    )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(_("changed"), auto_now=True)
 
@@ -35,10 +42,11 @@ class Conversation(models.Model):
 
 
 class Turn(StatusModel):
-    """One question and its answer. A regenerated answer is a new turn that `replaces` the old one.
+    """One question and its answer, after `parent` (null: it begins the conversation). Turns of one parent are branches.
 
-    `metrics` holds what was measured: ttft_ms, itl_p50_ms, itl_p99_ms, tokens, tokens_per_second, prompt_tokens,
-    cached_tokens, queue_ms; null where the engine does not tell.
+    A regenerated answer is a new turn that `replaces` the old one; an edited question is a new turn beside the old.
+    `position` counts from 1 along a branch. `metrics` holds what was measured: ttft_ms, itl_p50_ms, itl_p99_ms, tokens,
+    tokens_per_second, prompt_tokens, cached_tokens, queue_ms; null where the engine does not tell.
     """
 
     machine = states.TURN
@@ -53,6 +61,9 @@ class Turn(StatusModel):
     metrics = models.JSONField(_("measured"), default=dict)
     instance_uid = models.CharField(_("instance"), max_length=40, blank=True)
     revision_number = models.PositiveIntegerField(_("revision"), null=True, blank=True)
+    parent = models.ForeignKey(
+        "self", null=True, blank=True, editable=False, on_delete=models.CASCADE, related_name="children"
+    )
     replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     # The web process that owns the stream; a turn whose process died ends as interrupted.
     owner_process = models.CharField(_("web process"), max_length=80, blank=True)
@@ -74,3 +85,19 @@ class Turn(StatusModel):
 
     def __str__(self) -> str:
         return f"{self.conversation_id}.{self.position}"
+
+
+class Timeline(models.Model):
+    """When each message of the engine came during an answer: `marks` as apps.chat.textlog.mark_json writes them.
+
+    Apart from the turn, because it is as long as the answer and nearly nobody reads it.
+    """
+
+    turn = models.OneToOneField(Turn, on_delete=models.CASCADE, related_name="timeline")
+    marks = models.JSONField(_("messages"), default=list)
+
+    class Meta:
+        verbose_name = _("timeline")
+
+    def __str__(self) -> str:
+        return str(self.turn)

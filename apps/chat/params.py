@@ -9,6 +9,8 @@ from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apps.core.exceptions import Finding, InvalidInput
+from apps.serving.models import Deployment
+from apps.streaming import capabilities
 
 Words = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=16)]
 
@@ -26,7 +28,12 @@ class SamplingParams(BaseModel):
     top_k: int | None = Field(default=None, ge=0, le=1_000_000)
     top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=0, le=2**53 - 1)
+    min_tokens: int | None = Field(default=None, ge=0, le=32_768)
     repetition_penalty: float | None = Field(default=None, gt=0, le=10, allow_inf_nan=False)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2, allow_inf_nan=False)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2, allow_inf_nan=False)
+    # Alternatives to report with each token; 0 for the chosen one alone.
+    logprobs: int | None = Field(default=None, ge=0, le=20)
     stop_words: Words = Field(default_factory=list)
     bad_words: Words = Field(default_factory=list)
     # No sampling, but it travels with it: the class in which the request waits.
@@ -47,6 +54,20 @@ def validate(params: Mapping[str, Any]) -> SamplingParams:
         raise InvalidInput(
             first.id, first.message, field=first.where, remedy=first.remedy, findings=findings
         ) from error
+
+
+def require_supported(deployment: Deployment, given: Mapping[str, Any]) -> None:
+    """Raises InvalidInput naming the first parameter that the deployment's engine has nothing for."""
+    known = capabilities.of(deployment)
+    for name in given:
+        if name not in known.params and name != "priority":
+            raise InvalidInput(
+                "unsupported_parameter",
+                _("%(name)s: the engine of %(deployment)s has no such parameter.")
+                % {"name": name, "deployment": deployment.name},
+                field=name,
+                remedy=_("Leave it empty."),
+            )
 
 
 def _finding(problem: Any) -> Finding:

@@ -13,20 +13,24 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from apps.chat import buffer, serialize, sources, states
-from apps.chat.models import Turn
-from apps.chat.textlog import Piece, TextLog
+from apps.chat.models import Timeline, Turn
+from apps.chat.textlog import Chance, Mark, Piece, TextLog, mark_json
 from apps.core import clock, transitions
 from apps.core.exceptions import InflightError
 from apps.realtime import pool, tasks
 from apps.realtime.redis_clients import REDIS_ERRORS
 from apps.streaming.domain.timings import Timings
-from apps.streaming.token_source import StreamEnd, TokenDelta, TokenSource
+from apps.streaming.token_source import StreamEnd, TokenDelta, TokenLogprob, TokenSource
 
 log = logging.getLogger(__name__)
 
 # Seconds between two writes of new text to Redis, and of the answer so far to the row.
 BUFFER_SECONDS = 0.05
 SAVE_SECONDS = 5.0
+# With more running answers than this each is written less often, so that all together write no more.
+BUFFERED_AT_FULL_PACE = 8
+# So many writes share one renewal of the text's time to live.
+RENEW_EVERY = 100
 # What closing the engine's stream may take.
 CLOSE_SECONDS = 2.0
 # Attempts to write the end of a turn to a database that is locked or away.
@@ -65,16 +69,17 @@ class RunningTurn:
         self.answering: sources.Answering | None = None
         self.end: StreamEnd | None = None
         self._text = TextLog()
-        self._buffered = 0
+        self._buffered = (0, 0)
+        self._writes = 0
         self._dirty = asyncio.Event()
         self._stop = asyncio.Event()
         self._stopped: Ending | None = None
 
     # ------------------------------------------------------------ for followers
 
-    def piece_after(self, seq: int) -> Piece | None:
-        """All text after the first `seq` characters as one piece; None where there is no more."""
-        return self._text.after(seq, self.tokens)
+    def piece_after(self, seq: int, mark: int) -> Piece | None:
+        """All that came after the first `seq` characters and `mark` marks; None where there is no more."""
+        return self._text.after(seq, mark, self.tokens)
 
     def stop(self, ending: Ending) -> None:
         """End the turn; the engine's request is cancelled. From the turn's own loop."""
@@ -99,6 +104,10 @@ class RunningTurn:
         await self._finish(reading.result() if ended_by_itself else self._stopped or interrupted())
 
     async def _read(self) -> Ending:
+        with sources.counted():
+            return await self._answer()
+
+    async def _answer(self) -> Ending:
         try:
             answering = await pool.run(lambda: sources.prepare(_load(self.turn_id)))
         except InflightError as error:
@@ -141,9 +150,11 @@ class RunningTurn:
         self.tokens += delta.tokens or 0
         if self.first_at is None and (delta.tokens or delta.text):
             self.first_at = time.time()
-        if delta.text:
-            self._text.append(delta.text, time.time())
-            self._dirty.set()
+        ms = round((delta.at - self.timings.start) * 1000, 2)
+        chances = _chances(delta.logprobs) if delta.logprobs else ()
+        self._text.append(delta.text)
+        self._text.marks.append(Mark(ms, delta.tokens, len(delta.text), chances))
+        self._dirty.set()
         self._tell()
 
     def _tell(self) -> None:
@@ -167,16 +178,17 @@ class RunningTurn:
                     )
                 away = True
                 # It may come back empty: write all again.
-                self._buffered = 0
+                self._buffered = (0, 0)
                 self._dirty.set()
                 await asyncio.sleep(1.0)
-            await asyncio.sleep(BUFFER_SECONDS)
+            await asyncio.sleep(BUFFER_SECONDS * max(1.0, sources.running() / BUFFERED_AT_FULL_PACE))
 
     async def _buffer(self) -> None:
-        piece = self.piece_after(self._buffered)
+        piece = self.piece_after(*self._buffered)
         if piece is not None:
-            await buffer.append(self.uid, piece)
-            self._buffered = piece.seq
+            await buffer.append(self.uid, piece, renew=self._writes % RENEW_EVERY == 0)
+            self._writes += 1
+            self._buffered = (piece.seq, piece.first_mark + len(piece.marks))
 
     async def _keep_saved(self) -> None:
         """The answer so far, for the day on which Redis dies with the process."""
@@ -225,6 +237,7 @@ class RunningTurn:
             first_token_at=datetime.fromtimestamp(self.first_at, UTC) if self.first_at else None,
             finished_at=clock.now(),
         )
+        save_marks(turn, self._text.marks)
         return serialize.turn_dict(turn)
 
     def _unsaved(self, ending: Ending) -> dict[str, Any]:
@@ -237,7 +250,7 @@ class RunningTurn:
             ending.remedy,
         )
         row.answer, row.metrics, row.finished_at = self._text.whole(), self._metrics(), clock.now()
-        return serialize.turn_dict(row)
+        return serialize.turn_dict(row, siblings=[row.uid])
 
     def _metrics(self) -> dict[str, Any]:
         measured = self.timings.summary().as_dict()
@@ -310,7 +323,21 @@ def _our_fault() -> Ending:
 
 
 def _load(turn_id: int) -> Turn:
-    return Turn.objects.select_related("conversation__deployment", "replaces").get(pk=turn_id)
+    return Turn.objects.select_related("conversation__deployment", "replaces", "parent").get(pk=turn_id)
+
+
+def save_marks(turn: Turn, marks: list[Mark]) -> None:
+    """Keep when each message of the engine came. Without any there is no row."""
+    if marks:
+        told = [mark_json(mark) for mark in marks]
+        Timeline.objects.update_or_create(turn=turn, defaults={"marks": told})
+
+
+def _chances(found: tuple[TokenLogprob, ...]) -> tuple[Chance, ...]:
+    return tuple(
+        Chance(one.chosen.token, one.chosen.logprob, tuple((other.token, other.logprob) for other in one.top))
+        for one in found
+    )
 
 
 def _save_text(turn_id: int, text: str) -> None:

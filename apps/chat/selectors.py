@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, may
 from apps.chat import states
-from apps.chat.models import Conversation, Turn
+from apps.chat.models import Conversation, Timeline, Turn
 from apps.core.exceptions import NotFound
+from apps.streaming.domain import thinking
 
 # A turn whose text may be shown to the engine again.
 _USABLE = (states.DONE, states.STOPPED, states.INTERRUPTED)
@@ -39,40 +44,90 @@ def conversation(user: User | AnonymousUser | str, conversation_id: int) -> Conv
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class ShownTurn:
+    """A turn of the shown branch and the ids of all turns after the same parent, oldest first."""
+
+    turn: Turn
+    siblings: list[str]
+
+
+def branch(conversation: Conversation) -> list[ShownTurn]:
+    """The branch that the conversation shows, first to last. One query, however many turns and branches there are."""
+    rows = {row.pk: row for row in conversation.turns.select_related("replaces", "parent").order_by("id")}
+    siblings: dict[int | None, list[str]] = {}
+    for row in rows.values():
+        siblings.setdefault(row.parent_id, []).append(row.uid)
+    found: list[ShownTurn] = []
+    at = rows.get(conversation.head_id or 0)
+    while at is not None:
+        found.append(ShownTurn(at, siblings[at.parent_id]))
+        at = rows.get(at.parent_id or 0)
+    return found[::-1]
+
+
 def turns(conversation: Conversation) -> list[Turn]:
-    """The newest turn of each position, in order. Answers that were made anew are reached by `versions`."""
-    newest: dict[int, Turn] = {}
-    for row in conversation.turns.order_by("position", "id"):
-        newest[row.position] = row
-    return list(newest.values())
+    """The turns of the branch that is shown, first to last."""
+    return [shown.turn for shown in branch(conversation)]
 
 
-def versions(turn: Turn) -> QuerySet[Turn]:
-    """Every answer to the question of `turn`, oldest first."""
-    return Turn.objects.filter(conversation_id=turn.conversation_id, position=turn.position).order_by("id")
+def before(turn: Turn) -> list[Turn]:
+    """The turns that `turn` follows, first to last."""
+    rows = {row.pk: row for row in Turn.objects.filter(conversation_id=turn.conversation_id)}
+    found: list[Turn] = []
+    at = rows.get(turn.parent_id or 0)
+    while at is not None:
+        found.append(at)
+        at = rows.get(at.parent_id or 0)
+    return found[::-1]
+
+
+def newest_end(turn: Turn) -> Turn:
+    """The end of the branch that was asked last below a turn; the turn itself where nothing follows it."""
+    children: dict[int | None, Turn] = {}
+    for row in Turn.objects.filter(conversation_id=turn.conversation_id, pk__gt=turn.pk).order_by("id"):
+        children[row.parent_id] = row
+    at = turn
+    while at.pk in children:
+        at = children[at.pk]
+    return at
+
+
+def messages(system_prompt: str, earlier: Iterable[Turn], question: str) -> list[dict[str, str]]:
+    """Chat messages that go to the engine: system prompt, the turns before, the question.
+
+    Turns without an answer, and failed ones, are left out: a template wants user and assistant in turns. So is what a
+    model thought before it answered: its makers' templates leave it out of later prompts too.
+    """
+    found: list[dict[str, str]] = []
+    if system_prompt.strip():
+        found.append({"role": "system", "content": system_prompt})
+    for row in earlier:
+        said = thinking.split(row.answer).answer
+        if row.state in _USABLE and said:
+            found.append({"role": "user", "content": row.prompt})
+            found.append({"role": "assistant", "content": said})
+    found.append({"role": "user", "content": question})
+    return found
 
 
 def history(turn: Turn) -> list[dict[str, str]]:
-    """Chat messages that go to the engine: system prompt, the turns before, the question of `turn`.
+    """The messages of a turn; see `messages`."""
+    return messages(turn.conversation.system_prompt, before(turn), turn.prompt)
 
-    Turns without an answer, and failed ones, are left out: a template wants user and assistant in turns.
-    """
-    conversation = turn.conversation
-    messages: list[dict[str, str]] = []
-    if conversation.system_prompt.strip():
-        messages.append({"role": "system", "content": conversation.system_prompt})
-    for row in turns(conversation):
-        if row.position < turn.position and row.state in _USABLE and row.answer:
-            messages.append({"role": "user", "content": row.prompt})
-            messages.append({"role": "assistant", "content": row.answer})
-    messages.append({"role": "user", "content": turn.prompt})
-    return messages
+
+def timeline(turn: Turn) -> list[list[Any]]:
+    """When each message of the engine came, as apps.chat.textlog.mark_json writes them; empty where nobody knows."""
+    found = Timeline.objects.filter(turn=turn).values_list("marks", flat=True).first()
+    return found or []
 
 
 def turn(user: User | AnonymousUser | str, uid: str) -> Turn:
     """One turn that the person may view. Raises NotFound."""
-    found = Turn.objects.select_related("conversation__owner", "conversation__deployment").filter(uid=uid)
-    row = found.first()
+    rows = Turn.objects.select_related(
+        "conversation__owner", "conversation__deployment", "replaces", "parent"
+    )
+    row = rows.filter(uid=uid).first()
     if row is not None:
         conversation(user, row.conversation_id)
         return row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,8 +13,11 @@ def _epoch(moment: datetime | None) -> float | None:
     return moment.timestamp() if moment else None
 
 
-def turn_dict(turn: Turn) -> dict[str, Any]:
+def turn_dict(turn: Turn, siblings: Sequence[str] | None = None) -> dict[str, Any]:
     """One turn. Times are epoch seconds, so that the page marks the answer on the charts' own axis.
+
+    `siblings` are the ids of all turns after the same parent, oldest first, this one included; read from the
+    database where they are not given.
 
     `metrics`: ttft_ms, itl_p50_ms, itl_p99_ms, tokens, tokens_per_second, prompt_tokens, cached_tokens, queue_ms;
     null where the engine does not tell.
@@ -31,6 +35,8 @@ def turn_dict(turn: Turn) -> dict[str, Any]:
         "instance": turn.instance_uid or None,
         "revision": turn.revision_number,
         "replaces": turn.replaces.uid if turn.replaces else None,
+        "parent": turn.parent.uid if turn.parent else None,
+        "siblings": list(siblings) if siblings is not None else _siblings(turn),
         "reason": turn.reason or None,
         "sentence": turn.sentence or None,
         "remedy": turn.remedy or None,
@@ -38,6 +44,11 @@ def turn_dict(turn: Turn) -> dict[str, Any]:
         "first_token_at": _epoch(turn.first_token_at),
         "finished_at": _epoch(turn.finished_at),
     }
+
+
+def _siblings(turn: Turn) -> list[str]:
+    rows = Turn.objects.filter(conversation_id=turn.conversation_id, parent_id=turn.parent_id)
+    return list(rows.order_by("id").values_list("uid", flat=True))
 
 
 def conversation_dict(conversation: Conversation) -> dict[str, Any]:

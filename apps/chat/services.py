@@ -1,21 +1,20 @@
 """What may be done with conversations and turns. Pages, socket, API and command line all call these.
 
-`ask` and `regenerate` make the row of a turn; `turn_runner.start(turn)` in the calling process streams it.
+`ask`, `edit` and `regenerate` make the row of a turn; `turn_runner.start(turn)` in the calling process streams it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import Max
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, may, require
 from apps.chat import params as sampling
-from apps.chat import states, turn_runner
+from apps.chat import selectors, states, turn_runner
 from apps.chat.models import Conversation, Turn
 from apps.core import audit, clock, ids
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
@@ -60,22 +59,35 @@ def ask(
     conversation: Conversation,
     prompt: str,
     *,
+    after: Turn | Literal["shown"] | None = "shown",
     system_prompt: str | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> Turn:
     """Add a question. Returns the turn in state streaming, owned by this process; start it with turn_runner.
 
-    `system_prompt` and `params`, where given, become the conversation's own. Raises NotAllowed, InvalidInput naming
-    the field, or NotPossibleNow where nothing serves or another answer is being made.
+    It follows `after` (null: it begins anew), by default the last turn that is shown. `system_prompt` and `params`,
+    where given, become the conversation's own. Raises NotAllowed, InvalidInput naming the field, or NotPossibleNow
+    where nothing serves or another answer is being made.
     """
     _require_owner(actor, conversation)
-    if not prompt.strip():
-        raise InvalidInput(
-            "prompt_empty", _("The question is empty."), field="prompt", remedy=_("Write a question.")
-        )
-    position = (conversation.turns.aggregate(newest=Max("position"))["newest"] or 0) + 1
-    checked = _checked("prompt", prompt, PROMPT_LIMIT)
-    return _begin(actor, conversation, position, checked, system_prompt, params, replaces=None)
+    parent = conversation.head if after == "shown" else after
+    return _begin(actor, conversation, parent, _checked_prompt(prompt), system_prompt, params)
+
+
+def edit(
+    actor: User,
+    turn: Turn,
+    prompt: str,
+    *,
+    system_prompt: str | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Turn:
+    """Ask a question in other words: a new turn beside `turn`, which stays with all that followed it.
+
+    Raises as `ask` does.
+    """
+    _require_owner(actor, turn.conversation)
+    return _begin(actor, turn.conversation, turn.parent, _checked_prompt(prompt), system_prompt, params)
 
 
 def regenerate(
@@ -85,10 +97,24 @@ def regenerate(
     system_prompt: str | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> Turn:
-    """Make the answer of a turn anew: a new turn at its position that replaces it. Raises as `ask` does."""
+    """Make the answer of a turn anew: a new turn beside it that replaces it. Raises as `ask` does."""
     conversation = turn.conversation
     _require_owner(actor, conversation)
-    return _begin(actor, conversation, turn.position, turn.prompt, system_prompt, params, replaces=turn)
+    return _begin(actor, conversation, turn.parent, turn.prompt, system_prompt, params, replaces=turn)
+
+
+def show_branch(actor: User, turn: Turn, *, here: bool = False) -> Conversation:
+    """Show the branch that `turn` is on, to its newest end; with `here` it ends with the turn.
+
+    The next question follows what is shown. Raises NotAllowed.
+    """
+    conversation = turn.conversation
+    _require_owner(actor, conversation)
+    conversation.head = turn if here else selectors.newest_end(turn)
+    with transaction.atomic():
+        conversation.save(update_fields=["head", "updated_at"])
+        audit.record(actor, "conversation.branch_shown", conversation, detail={"turn": conversation.head.uid})
+    return conversation
 
 
 def rename_conversation(actor: User, conversation: Conversation, title: str) -> Conversation:
@@ -129,13 +155,14 @@ def stop_turn(actor: User, turn: Turn) -> bool:
 def _begin(
     actor: User,
     conversation: Conversation,
-    position: int,
+    parent: Turn | None,
     prompt: str,
     system_prompt: str | None,
     params: Mapping[str, Any] | None,
-    replaces: Turn | None,
+    replaces: Turn | None = None,
 ) -> Turn:
     checked = sampling.validate(conversation.params if params is None else params).given()
+    sampling.require_supported(conversation.deployment, checked)
     if system_prompt is not None:
         conversation.system_prompt = _checked("system_prompt", system_prompt, SYSTEM_PROMPT_LIMIT)
     _require_serving(conversation.deployment)
@@ -145,7 +172,8 @@ def _begin(
     turn = Turn(
         conversation=conversation,
         uid=ids.short_id(16),
-        position=position,
+        position=parent.position + 1 if parent is not None else 1,
+        parent=parent,
         prompt=prompt,
         params=checked,
         state=states.STREAMING,
@@ -155,8 +183,9 @@ def _begin(
     try:
         with transaction.atomic():
             conversation.updated_at = clock.now()
-            conversation.save(update_fields=["system_prompt", "params", "title", "updated_at"])
             turn.save()
+            conversation.head = turn
+            conversation.save(update_fields=["system_prompt", "params", "title", "head", "updated_at"])
             audit.record(actor, "turn.asked", turn, to_state=states.STREAMING)
     except IntegrityError as error:
         raise NotPossibleNow(
@@ -189,6 +218,14 @@ def _require_owner(actor: User, conversation: Conversation) -> None:
         )
 
 
+def _checked_prompt(prompt: str) -> str:
+    if not prompt.strip():
+        raise InvalidInput(
+            "prompt_empty", _("The question is empty."), field="prompt", remedy=_("Write a question.")
+        )
+    return _checked("prompt", prompt, PROMPT_LIMIT)
+
+
 def _checked(field: str, text: str, limit: int) -> str:
     """Text without NUL (PostgreSQL refuses it), or InvalidInput where it is too long."""
     if len(text) > limit:
@@ -215,7 +252,9 @@ __all__ = [
     "ask",
     "create_conversation",
     "delete_conversation",
+    "edit",
     "regenerate",
     "rename_conversation",
+    "show_branch",
     "stop_turn",
 ]

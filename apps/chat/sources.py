@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from apps.chat import selectors
 from apps.chat.models import Turn
 from apps.serving.domain.priority_reach import LEVELS
+from apps.serving.trtllm_files import engine_kind
 from apps.streaming import prompts
 from apps.streaming.selectors import as_source_endpoint, pick_instance
-from apps.streaming.token_source import GenerationRequest, SamplingParams, TokenSource
+from apps.streaming.token_source import Endpoint, GenerationRequest, SamplingParams, TokenSource
 from apps.streaming.triton_grpc import TritonGrpcSource
+from apps.streaming.triton_http import TritonHttpSource
+
+# Up to so many answers of this process at once come over gRPC, where a request that still waits leaves the engine's
+# queue at once; more over HTTP, which costs a third of the time for each token.
+MOST_BY_GRPC = 8
+_running = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +37,46 @@ def prepare(turn: Turn) -> Answering:
 
     Raises InflightError where nothing serves or the checkpoint's template refuses the conversation.
     """
-    deployment = turn.conversation.deployment
-    level = LEVELS.get(turn.params.get("priority", ""))
-    request = GenerationRequest(prompt_of(turn), sampling_params(turn), turn.uid, level)
-    chosen = pick_instance(deployment)
-    source = TritonGrpcSource(as_source_endpoint(chosen))
+    request = request_of(turn)
+    chosen = pick_instance(turn.conversation.deployment)
+    source = source_of(as_source_endpoint(chosen), request.priority)
     return Answering(source, request, chosen.uid, chosen.revision)
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """One more answer runs in this process meanwhile. From the event loop alone."""
+    global _running  # noqa: PLW0603 - of the process
+    _running += 1
+    try:
+        yield
+    finally:
+        _running -= 1
+
+
+def running() -> int:
+    """Answers that run in this process now."""
+    return _running
+
+
+def source_of(endpoint: Endpoint, level: int | None = None) -> TokenSource:
+    """The way to an engine: gRPC while few answers run, or where a class must reach Triton's queue, else HTTP."""
+    if level is not None or _running <= MOST_BY_GRPC:
+        return TritonGrpcSource(endpoint)
+    return TritonHttpSource(endpoint, shared=True)
+
+
+def request_of(turn: Turn) -> GenerationRequest:
+    """What the engine is asked for a turn, whichever server answers it."""
+    level = LEVELS.get(turn.params.get("priority", ""))
+    return GenerationRequest(prompt_of(turn), sampling_params(turn), turn.uid, level)
 
 
 def prompt_of(turn: Turn) -> str:
     """The conversation up to the turn's question, by the checkpoint's own template."""
     checkpoint = prompts.serving_checkpoint(turn.conversation.deployment)
-    return prompts.render(checkpoint, selectors.history(turn)).text
+    rendered = prompts.render(checkpoint, selectors.history(turn))
+    return prompts.for_engine(checkpoint, rendered, engine_kind(turn.conversation.deployment.build_profile))
 
 
 def sampling_params(turn: Turn) -> SamplingParams:

@@ -1,22 +1,45 @@
-"""The text of an answer as it grew: any part of it, and when that part came."""
+"""An answer as it grew: its text from any character on, and each of the engine's messages with its time."""
 
 from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Chance(NamedTuple):
+    """A token with its natural log-probability, null where it is impossible, and the likeliest ones instead of it."""
+
+    token: str
+    logprob: float | None
+    top: tuple[tuple[str, float | None], ...] = ()
+
+
+class Mark(NamedTuple):
+    """One message of the engine. It came `ms` milliseconds after the question was sent to it.
+
+    `tokens` ids came with it, null where the engine does not count them; `characters` of the answer were complete
+    with it, 0 where it carried only a part of one. `chances` has one entry a token where they were asked for.
+    """
+
+    ms: float
+    tokens: int | None
+    characters: int
+    chances: tuple[Chance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text of an answer; `seq` characters of it end with this piece, `tokens` ids were generated so far.
+    """A part of an answer: `seq` characters of it end with `text`, `tokens` ids were generated so far.
 
-    `at` is the epoch second at which its first characters came.
+    `marks` are those from number `first_mark` on; a piece may have marks and no text.
     """
 
     seq: int
     text: str
     tokens: int
-    at: float
+    first_mark: int = 0
+    marks: tuple[Mark, ...] = ()
 
     @property
     def start(self) -> int:
@@ -25,35 +48,67 @@ class Piece:
 
 
 class TextLog:
-    """Grows at its end and is read from any character on."""
+    """Grows at its end and is read from any character and mark on."""
 
     def __init__(self) -> None:
         self.length = 0
+        self.marks: list[Mark] = []
         self._starts: list[int] = []
         self._parts: list[str] = []
-        self._times: list[float] = []
 
-    def append(self, text: str, at: float) -> None:
-        """More text, which came at epoch second `at`."""
+    def append(self, text: str) -> None:
+        """More text."""
         if text:
             self._starts.append(self.length)
             self._parts.append(text)
-            self._times.append(at)
             self.length += len(text)
 
     def join(self, piece: Piece) -> None:
         """Append what a piece adds. Pieces may overlap; one that would leave a hole adds nothing."""
         if piece.start <= self.length < piece.seq:
-            self.append(piece.text[self.length - piece.start :], piece.at)
+            self.append(piece.text[self.length - piece.start :])
+        have = len(self.marks) - piece.first_mark
+        if 0 <= have < len(piece.marks):
+            self.marks.extend(piece.marks[have:])
 
-    def after(self, seq: int, tokens: int) -> Piece | None:
-        """All text after the first `seq` characters; None where there is no more."""
-        if seq >= self.length:
+    def after(self, seq: int, mark: int, tokens: int) -> Piece | None:
+        """All that came after the first `seq` characters and `mark` marks; None where there is no more."""
+        if seq >= self.length and mark >= len(self.marks):
             return None
-        index = max(0, bisect.bisect_right(self._starts, seq) - 1)
-        text = "".join(self._parts[index:])[max(0, seq - self._starts[index]) :]
-        return Piece(self.length, text, tokens, self._times[index])
+        return Piece(max(seq, self.length), self._text_after(seq), tokens, mark, tuple(self.marks[mark:]))
 
     def whole(self) -> str:
-        """All of it."""
+        """All of the text."""
         return "".join(self._parts)
+
+    def _text_after(self, seq: int) -> str:
+        if seq >= self.length:
+            return ""
+        last = len(self._parts) - 1
+        if self._starts[last] == seq:
+            # What nearly every read asks for: the newest part alone.
+            return self._parts[last]
+        index = max(0, bisect.bisect_right(self._starts, seq) - 1)
+        return "".join(self._parts[index:])[seq - self._starts[index] :]
+
+
+def mark_json(mark: Mark) -> list[Any]:
+    """[ms, tokens, characters], and the chances as a fourth where there are some."""
+    told: list[Any] = [mark.ms, mark.tokens, mark.characters]
+    if mark.chances:
+        told.append(
+            [
+                {"token": one.token, "logprob": one.logprob, "top": [list(other) for other in one.top]}
+                for one in mark.chances
+            ]
+        )
+    return told
+
+
+def read_mark(told: list[Any]) -> Mark:
+    """The inverse of mark_json."""
+    chances = tuple(
+        Chance(one["token"], one["logprob"], tuple((token, value) for token, value in one["top"]))
+        for one in (told[3] if len(told) > 3 else ())
+    )
+    return Mark(told[0], told[1], told[2], chances)

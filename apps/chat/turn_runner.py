@@ -144,12 +144,12 @@ def settle(turn: Turn) -> bool:
             return False
         if now - buffer.first_missed(turn.uid, now) < DEAD_SECONDS:
             return False
-        text, tokens = buffer.whole(turn.uid)
+        found, tokens = buffer.everything(turn.uid)
     except REDIS_ERRORS as error:
         log.warning("Whether turns are alive cannot be told, Redis does not answer: %s", error)
         return False
     ending: Ending = running.interrupted()
-    return transitions.transition(
+    settled = transitions.transition(
         turn,
         ending.state,
         actor="sweep",
@@ -158,10 +158,13 @@ def settle(turn: Turn) -> bool:
         sentence=ending.sentence,
         remedy=ending.remedy,
         # What the row has may be longer, where Redis lost its memory.
-        answer=max(text, turn.answer, key=len),
+        answer=max(found.whole(), turn.answer, key=len),
         metrics=turn.metrics | {"tokens": tokens or None},
         finished_at=clock.now(),
     )
+    if settled:
+        running.save_marks(turn, found.marks)
+    return settled
 
 
 def _detached(work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
@@ -182,12 +185,18 @@ async def _run(runner: RunningTurn) -> None:
 async def _keep(loop: asyncio.AbstractEventLoop) -> None:
     """Beats of this loop's turns, and what other processes and the absence of followers ask for."""
     away = False
+    beaten: dict[str, float] = {}
     while mine := [runner for runner in _turns.values() if runner.loop is loop]:
         try:
-            flags = await buffer.beat([runner.uid for runner in mine])
+            late = time.monotonic() - buffer.RENEW_SECONDS
+            due = [runner.uid for runner in mine if beaten.get(runner.uid, late) <= late]
+            await buffer.beat(due)
+            beaten = {runner.uid: beaten.get(runner.uid, 0.0) for runner in mine}
+            beaten |= dict.fromkeys(due, time.monotonic())
+            flags = await buffer.flags([runner.uid for runner in mine])
             away = False
         except REDIS_ERRORS as error:
-            flags = {}
+            flags, beaten = {}, {}
             if not away:
                 log.warning("Running turns give no sign of life, Redis does not answer: %s", error)
             away = True

@@ -20,7 +20,7 @@ from apps.gateway.call import Call
 from apps.gateway.domain.facts import KeyFacts, Route, Upstream
 from apps.gateway.errors import ApiError
 from apps.gateway.http import check_json
-from apps.gateway.upstreams.http_client import Opening
+from apps.streaming.http_client import Opening
 from apps.gateway.upstreams.openai import ExternalAnswer
 from apps.gateway.upstreams.triton import StreamFailed, TokenStream
 from apps.gateway.wire.answers import DONE, ChatWriter, CompletionWriter, Writer

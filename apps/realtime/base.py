@@ -117,8 +117,12 @@ class BaseConsumer(AsyncWebsocketConsumer):
 
     def tell(self, message: Message) -> None:
         """Queue a message. A browser that lets too many wait is disconnected."""
+        self.tell_text(message.model_dump_json())
+
+    def tell_text(self, text: str) -> None:
+        """The same with a message that is JSON already, for those that come too often to be checked each time."""
         try:
-            self.outbox.push(message.model_dump_json())
+            self.outbox.push(text)
         except TooSlow:
             self.end(CLOSE_TOO_SLOW)
 

@@ -5,7 +5,8 @@
 Live socket (/ws/live/): connect -> hello -> subscribe (permission per topic) -> snapshot with its version ->
 changes, each with the next version; the client asks for a resync at a gap. A change carries the whole of the topic
 too, so applying the newest one is always right; `rows` names what changed, for lists that fetch single rows.
-Chat socket (/ws/chat/<conversation id>/): hello -> ask | stop | resume -> turn_started, delta..., turn_finished.
+Chat socket (/ws/chat/<conversation id>/): hello -> ask | stop | resume | show | count -> turn_started, delta...,
+turn_finished, branch, counted.
 """
 
 from __future__ import annotations
@@ -71,13 +72,19 @@ class Ping(Message):
 
 
 class Ask(Message):
-    """Start a turn. `regenerate` names the turn whose answer is made anew (then `prompt` is taken from it)."""
+    """Start a turn. `regenerate` names the turn whose answer is made anew (then `prompt` is taken from it).
+
+    `edit` names the turn beside which the question is asked in other words; `after` the turn that it follows (empty:
+    none). With neither it follows what the conversation shows.
+    """
 
     type: Literal["ask"] = "ask"
     prompt: str | None = Field(default=None, max_length=200_000)
     system_prompt: str = Field(default="", max_length=50_000)
     params: dict[str, Any] = Field(default_factory=dict)
     regenerate: str | None = Field(default=None, max_length=40)
+    edit: str | None = Field(default=None, max_length=40)
+    after: str | None = Field(default=None, max_length=40)
 
 
 class Stop(Message):
@@ -88,17 +95,43 @@ class Stop(Message):
 
 
 class Resume(Message):
-    """Send what follows sequence number `from_seq` (0: all) of a turn, and go on live."""
+    """Send what follows sequence number `from_seq` and mark number `from_mark` (0: all) of a turn, and go on live."""
 
     type: Literal["resume"] = "resume"
     turn: str = Field(max_length=40)
     from_seq: int = Field(default=0, ge=0)
+    from_mark: int = Field(default=0, ge=0)
+
+
+class Show(Message):
+    """Show the branch of a turn, to its newest end; with `here` it ends with the turn, so that one can go on from it.
+
+    Answered by branch.
+    """
+
+    type: Literal["show"] = "show"
+    turn: str = Field(max_length=40)
+    here: bool = False
+
+
+class Count(Message):
+    """Ask how many tokens a question would be, after the turn `after` (empty: at the beginning).
+
+    Answered by counted with the same `number`; `with_text` asks for the prompt itself, too.
+    """
+
+    type: Literal["count"] = "count"
+    number: int = Field(ge=0)
+    prompt: str = Field(default="", max_length=200_000)
+    system_prompt: str = Field(default="", max_length=50_000)
+    after: str = Field(default="", max_length=40)
+    with_text: bool = False
 
 
 LiveCommand = Annotated[Subscribe | Unsubscribe | Resync | Ping, Field(discriminator="type")]
-ChatCommand = Annotated[Ask | Stop | Resume | Ping, Field(discriminator="type")]
+ChatCommand = Annotated[Ask | Stop | Resume | Show | Count | Ping, Field(discriminator="type")]
 live_command: TypeAdapter[Subscribe | Unsubscribe | Resync | Ping] = TypeAdapter(LiveCommand)
-chat_command: TypeAdapter[Ask | Stop | Resume | Ping] = TypeAdapter(ChatCommand)
+chat_command: TypeAdapter[Ask | Stop | Resume | Show | Count | Ping] = TypeAdapter(ChatCommand)
 
 # ---------------------------------------------------------------- server -> client
 
@@ -188,12 +221,18 @@ class TurnStarted(Message):
 
 
 class Delta(Message):
-    """Text that was added to an answer.
+    """What was added to an answer: text, and the engine's messages that brought it.
 
     `seq` is the number of characters (code points) of the answer up to the end of this text, so `seq` minus the
     length of `text` is what the client must have already; `resume` continues from there. `tokens` counts the
-    answer's token ids so far, not chunks; `at` is the epoch second at which its first characters reached the web
+    answer's token ids so far, not chunks; `at` is the epoch second at which its first message reached the web
     process.
+
+    `marks` are the engine's messages from number `first_mark` (counted from 0) on, each [ms, tokens, characters]:
+    milliseconds since the question was sent to the engine, ids that came with it (null where the engine does not
+    count them), characters of the answer that it completed (0: part of one is held back). A fourth item, where
+    log-probabilities were asked for, has one {"token", "logprob", "top": [[token, logprob], ...]} an id; logprob
+    is a natural logarithm, null where the token is impossible.
     """
 
     type: Literal["delta"] = "delta"
@@ -202,6 +241,8 @@ class Delta(Message):
     text: str
     tokens: int
     at: float
+    first_mark: int = 0
+    marks: list[list[Any]] = Field(default_factory=list)
 
 
 class TurnFinished(Message):
@@ -211,8 +252,30 @@ class TurnFinished(Message):
     turn: dict[str, Any]
 
 
+class Branch(Message):
+    """The turns that the conversation shows from now on, first to last."""
+
+    type: Literal["branch"] = "branch"
+    turns: list[dict[str, Any]]
+
+
+class Counted(Message):
+    """Tokens of a whole prompt, and what prompt and answer may have together; null where nobody knows.
+
+    `text` is the prompt as the engine would read it, where it was asked for; `problem` why there is none.
+    """
+
+    type: Literal["counted"] = "counted"
+    number: int
+    tokens: int | None
+    context_tokens: int | None
+    text: str | None = None
+    problem: str = ""
+
+
+StreamMessage = TurnStarted | Delta | TurnFinished | Branch | Counted
 ServerMessage = Annotated[
-    Hello | Snapshot | Change | Samples | LogLines | Problem | Pong | TurnStarted | Delta | TurnFinished,
+    Hello | Snapshot | Change | Samples | LogLines | Problem | Pong | StreamMessage,
     Field(discriminator="type"),
 ]
 server_message: TypeAdapter[Message] = TypeAdapter(ServerMessage)

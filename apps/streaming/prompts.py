@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import NotPossibleNow
 from apps.registry.models import Checkpoint
+from apps.serving.domain.acting import EngineKind
 from apps.serving.models import Deployment
 from apps.streaming.domain.chat_template import ChatTemplate, Message, RenderedPrompt, SpecialTokens
 
@@ -36,10 +37,26 @@ def chat_template(checkpoint: Checkpoint) -> ChatTemplate:
 def render(checkpoint: Checkpoint, messages: Messages, **variables: Any) -> RenderedPrompt:
     """The prompt of a conversation, ending where the assistant's answer begins. Raises TemplateFailure.
 
-    The llama.cpp model adds its BOS only where the prompt has none; for a TensorRT-LLM ensemble `add_bos` is the
-    preprocessing model's parameter add_special_tokens.
+    Its `add_bos` says whether the tokenizer must add one; `for_engine` makes that of it.
     """
     return chat_template(checkpoint).render(messages, **variables)
+
+
+def for_engine(checkpoint: Checkpoint, rendered: RenderedPrompt, kind: EngineKind) -> str:
+    """The prompt with which an engine of this kind reads exactly one BOS, or none where its tokenizer has none.
+
+    The llama.cpp model adds one only where the prompt has none. The preprocessing model of our TensorRT-LLM
+    repositories adds nothing (add_special_tokens is false there), so it must be in the text where the template left
+    it out and the tokenizer would have added it. The llmapi model's tokenizer adds what it adds by itself.
+    """
+    facts: dict[str, Any] = checkpoint.facts or {}
+    bos = facts.get("bos_token") or ""
+    if not bos or kind == "llamacpp":
+        return rendered.text
+    if kind == "trtllm":
+        return bos + rendered.text if rendered.add_bos and facts.get("add_bos") is True else rendered.text
+    # A tokenizer's configuration often does not say it; the tokenizers whose templates print a BOS add one.
+    return rendered.text if facts.get("add_bos") is False else rendered.text.removeprefix(bos)
 
 
 def serving_checkpoint(deployment: Deployment) -> Checkpoint:

@@ -24,7 +24,9 @@ from apps.streaming.triton_messages import (
     MessageReader,
     ModelInterface,
     UnsupportedParameter,
+    fitted,
     priority,
+    read_interface,
     tensors,
     unsupported,
 )
@@ -62,14 +64,15 @@ class TritonGrpcSource:
         """Deltas, then one StreamEnd; see TokenSource."""
         try:
             interface = await self._declared()
-            message = self._message(request, interface)
+            asked, rules = fitted(request, interface)
+            message = self._message(asked, interface)
         except grpc.aio.AioRpcError as error:
             yield StreamEnd("error", time.perf_counter(), error=triton_errors.explain(*_status(error)))
             return
         except UnsupportedParameter as error:
             yield StreamEnd("error", time.perf_counter(), error=unsupported(error))
             return
-        reader = MessageReader(request, interface, self._rules)
+        reader = MessageReader(asked, interface, self._rules or rules)
         call = self._stub().ModelStreamInfer(_once(message), metadata=METADATA)
         try:
             async with contextlib.aclosing(self._read(call, reader)) as events:
@@ -112,9 +115,9 @@ class TritonGrpcSource:
         if self._interface is None:
             asked = service_pb2.ModelMetadataRequest(name=self._endpoint.model_name)
             said = await self._stub().ModelMetadata(asked, timeout=METADATA_SECONDS)
-            self._interface = ModelInterface(
-                {tensor.name: tensor.datatype for tensor in said.inputs},
-                frozenset(tensor.name for tensor in said.outputs),
+            self._interface = read_interface(
+                ((tensor.name, tensor.datatype, tensor.shape) for tensor in said.inputs),
+                (tensor.name for tensor in said.outputs),
             )
         return self._interface
 
@@ -133,7 +136,8 @@ class TritonGrpcSource:
             message.parameters[name].int64_param = level
         for name, value in tensors(request, interface).items():
             values = value if isinstance(value, list) else [value]
-            message.inputs.add(name=name, datatype=interface.inputs[name], shape=[1, len(values)])
+            shape = [1, len(values)] if interface.batched else [len(values)]
+            message.inputs.add(name=name, datatype=interface.inputs[name], shape=shape)
             message.raw_input_contents.append(pack(interface.inputs[name], values))
         return message
 
@@ -156,13 +160,22 @@ def pack(datatype: str, values: list[Any]) -> bytes:
 
 
 def unpack(datatype: str, raw: bytes) -> Any:
-    """The first value of a tensor, as most outputs have one; None of an empty one."""
+    """The first value of a tensor, as most outputs have one; None of an empty one.
+
+    A text is bytes where it is no UTF-8: its ends may be parts of a character whose rest comes in another message.
+    """
     if not raw:
         return None
     if datatype == "BYTES":
         (size,) = struct.unpack_from("<I", raw)
-        return raw[4 : 4 + size].decode(errors="replace")
-    return struct.unpack_from(f"<{PACKED[datatype]}", raw)[0]
+        text = raw[4 : 4 + size]
+        try:
+            return text.decode()
+        except UnicodeDecodeError:
+            return text
+    # Of what nobody reads here (context_phase_params, half floats) TensorRT-LLM has outputs too.
+    form = PACKED.get(datatype)
+    return struct.unpack_from(f"<{form}", raw)[0] if form is not None else None
 
 
 def read_message(response: Any) -> Message:

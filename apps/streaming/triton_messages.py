@@ -6,16 +6,18 @@ that differ in the optional inputs they carry. `MessageReader` turns messages in
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.utils.translation import gettext as _
 
 from apps.streaming import triton_errors
-from apps.streaming.domain.text_stream import StreamRules, TextStream
+from apps.streaming.domain.text_stream import RawTextStream, StreamRules, TextStream, echo_forms
 from apps.streaming.token_source import (
     AlternativeToken,
     EndReason,
@@ -32,6 +34,19 @@ from apps.streaming.token_source import (
 DEFAULT_MAX_TOKENS = 256
 # Inputs that releases of the TensorRT-LLM ensemble name differently: ours -> older.
 OLDER_NAMES = {"seed": "random_seed", "min_tokens": "min_length"}
+# The same for TensorRT-LLM's llmapi model (all_models/llmapi): its names for what it takes.
+LLMAPI_NAMES = {
+    "stream": "streaming",
+    "max_tokens": "sampling_param_max_tokens",
+    "temperature": "sampling_param_temperature",
+    "top_k": "sampling_param_top_k",
+    "top_p": "sampling_param_top_p",
+    "seed": "sampling_param_seed",
+    "stop_words": "sampling_param_stop",
+    "presence_penalty": "sampling_param_presence_penalty",
+    "frequency_penalty": "sampling_param_frequency_penalty",
+    "exclude_input_in_output": "sampling_param_exclude_input_from_output",
+}
 # Their value means nothing is asked for; sent where the model declares them.
 NEUTRAL: dict[str, Any] = {
     "bad_words": [""],
@@ -49,21 +64,50 @@ NEUTRAL: dict[str, Any] = {
 }
 # Only the model of this project takes these values as "nothing"; others are spared them.
 OURS_ALONE = ("end_id", "num_log_probs")
+# How special tokens look in a rendered prompt; a tokenizer that decodes a prompt leaves them out.
+SPECIAL = re.compile(r"<\|[^|<>\s]{1,60}\|>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn)>")
 # The request parameter of the llama.cpp model (docs/llamacpp-model.md).
 PRIORITY_PARAMETER = "priority_level"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInterface:
-    """What a model declares: {input: datatype} and the names of its outputs. Datatypes as Triton's metadata."""
+    """What a model declares: {input: datatype} and the names of its outputs. Datatypes as Triton's metadata.
+
+    `batched` is false where its tensors have no batch dimension.
+    """
 
     inputs: Mapping[str, str]
     outputs: frozenset[str]
+    batched: bool = True
 
     @property
     def is_ours(self) -> bool:
         """Whether it is the llama.cpp model of this project: it tells its finish reason and counts its tokens."""
         return {"finish_reason", "token_count"} <= self.outputs
+
+    @property
+    def is_llmapi(self) -> bool:
+        """Whether it is TensorRT-LLM's llmapi model: each message has the whole text so far."""
+        return "sampling_param_max_tokens" in self.inputs
+
+
+def read_interface(
+    inputs: Iterable[tuple[str, str, Sequence[int]]], outputs: Iterable[str]
+) -> ModelInterface:
+    """Of (name, datatype, shape) of the inputs in a model's metadata, and the names of its outputs."""
+    found = list(inputs)
+    # With a batch dimension a text is [-1, 1], without [-1] or [1].
+    batched = all(len(shape) != 1 for name, _type, shape in found if name == "text_input")
+    return ModelInterface({name: kind for name, kind, _shape in found}, frozenset(outputs), batched)
+
+
+def input_of(name: str, interface: ModelInterface) -> str:
+    """The model's own name of one of our inputs; empty where it has none for it."""
+    for known in (name, OLDER_NAMES.get(name, ""), LLMAPI_NAMES.get(name, "")):
+        if known in interface.inputs:
+            return known
+    return ""
 
 
 def tensors(request: GenerationRequest, interface: ModelInterface) -> dict[str, Any]:
@@ -77,13 +121,15 @@ def tensors(request: GenerationRequest, interface: ModelInterface) -> dict[str, 
     if not interface.is_ours:
         # Ours takes what is left of its slot where that is less than its default; the ensemble needs a number.
         values.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
+    if interface.is_llmapi:
+        values |= _llmapi_values(values)
     found: dict[str, Any] = {}
     for name, value in values.items():
-        declared = name if name in interface.inputs else OLDER_NAMES.get(name, "")
-        if declared not in interface.inputs:
+        declared = input_of(name, interface)
+        if not declared:
             if name in explicit:
                 raise UnsupportedParameter(name)
-        elif name not in OURS_ALONE or interface.is_ours:
+        elif value is not None and (name not in OURS_ALONE or interface.is_ours):
             found[declared] = value
     return found
 
@@ -100,6 +146,15 @@ def priority(request: GenerationRequest, interface: ModelInterface) -> dict[str,
 
 class UnsupportedParameter(ValueError):
     """A parameter is asked for that the model has no input for; the argument is the input's name."""
+
+
+def _llmapi_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the llmapi model understands otherwise. It tells why an answer ended only where it is asked to."""
+    return {
+        # An empty word would end every answer at once; this model is not batched by Triton, so none may be sent.
+        "stop_words": [word for word in values["stop_words"] if word] or None,
+        "return_finish_reason": True,
+    }
 
 
 def _explicit(params: SamplingParams) -> dict[str, Any]:
@@ -140,21 +195,62 @@ def _choice(params: SamplingParams) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of an answer. Missing outputs are None; `final` is Triton's flag, null where none is carried."""
+    """One message of an answer. Missing outputs are None; `final` is Triton's flag, null where none is carried.
+
+    A text that is no UTF-8 by itself, because a character was cut over two messages, is bytes.
+    """
 
     outputs: Mapping[str, Any] = field(default_factory=dict)
     final: bool | None = None
     error: str | None = None
     code: str = ""
 
-    def text(self) -> str | None:
+    def text(self) -> str | bytes | None:
         """text_output, or None when the message has none (the end of a stream that closes separately)."""
         value = self.outputs.get("text_output")
-        return value if value is None or isinstance(value, str) else str(value)
+        return value if value is None or isinstance(value, str | bytes) else str(value)
 
     def number(self, name: str) -> Any:
         """A numeric output or None."""
         return self.outputs.get(name)
+
+
+def rules_of(
+    prompt: str, interface: ModelInterface, accumulated: bool = False, stop: tuple[str, ...] = ()
+) -> StreamRules:
+    """How the text of a model with this interface is read.
+
+    `accumulated`: its configuration says that each message has the whole text so far (the BLS model's
+    accumulate_tokens). `stop` are words that end the text here, as the model has no input for them.
+    """
+    if interface.is_ours:
+        # Our model drops end tokens by id and repeats nothing; a filter would cut answers that talk about markers.
+        return StreamRules(end_markers=(), stop=stop)
+    special = SPECIAL.findall(prompt)
+    # Without a template an answer may begin with the very words of its prompt; most models can be told not to repeat.
+    repeats = bool(special) or not input_of("exclude_input_in_output", interface)
+    return StreamRules(
+        accumulated=accumulated or interface.is_llmapi,
+        echoes=echo_forms(prompt, special) if repeats else (),
+        stop=stop,
+    )
+
+
+def fitted(
+    request: GenerationRequest, interface: ModelInterface
+) -> tuple[GenerationRequest, StreamRules | None]:
+    """What a model has no input for but what can be had without one; the rules are null where its own do.
+
+    Stop strings end the text here and close its stream. A temperature of 1 is how a model draws by itself.
+    """
+    params, rules = request.params, None
+    if params.stop and not input_of("stop_words", interface):
+        rules = rules_of(request.prompt, interface, stop=params.stop)
+        params = dataclasses.replace(params, stop=())
+    others = (params.top_k, params.top_p, params.seed)
+    if params.temperature == 1.0 and others == (None, None, None) and not input_of("temperature", interface):
+        params = dataclasses.replace(params, temperature=None)
+    return dataclasses.replace(request, params=params), rules
 
 
 class MessageReader:
@@ -165,7 +261,8 @@ class MessageReader:
     ) -> None:
         if rules is None:
             # Our model drops end tokens by id; a text filter would cut answers that talk about markers.
-            rules = StreamRules(end_markers=()) if interface.is_ours else StreamRules()
+            rules = rules_of(request.prompt, interface)
+        self._raw = RawTextStream(rules.accumulated)
         self._text = TextStream(rules)
         self._counts = interface.is_ours
         self._request = request
@@ -182,7 +279,7 @@ class MessageReader:
         events: list[TokenEvent] = []
         text = message.text()
         if text is not None:
-            events = self._delta(message, self._text.feed(text), at)
+            events = self._delta(message, self._text.feed(self._raw.feed(text)), at)
         self._remember(message)
         if message.final or self._text.ended:
             events += self.finish(at)
@@ -193,7 +290,8 @@ class MessageReader:
         if self.ended:
             return []
         self.ended = True
-        rest = self._text.flush()
+        left = self._raw.flush()
+        rest = (self._text.feed(left) if left else "") + self._text.flush()
         events: list[TokenEvent] = [TokenDelta(rest, 0 if self._counts else None, at)] if rest else []
         completion = self._told.get("completion_tokens")
         end = StreamEnd(

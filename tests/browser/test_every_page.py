@@ -107,9 +107,12 @@ def _turns(row: Conversation) -> None:
         {"sentence": "Stopped by you."},
         {"sentence": "The server went away.", "remedy": "Ask again."},
     )
-    Turn.objects.create(uid="t1", position=1, answer="Paris. " * 60, state="done", **common)
-    Turn.objects.create(uid="t2", position=2, answer="x" * 300, state="stopped", **stopped, **common)
-    Turn.objects.create(uid="t3", position=3, state="failed", **failed, **common)
+    before = Turn.objects.create(uid="t1", position=1, answer="Paris. " * 60, state="done", **common)
+    common["parent"] = before
+    before = Turn.objects.create(uid="t2", position=2, answer="x" * 300, state="stopped", **stopped, **common)
+    common["parent"] = before
+    row.head = Turn.objects.create(uid="t3", position=3, state="failed", **failed, **common)
+    row.save()
 
 
 def _open(page: Page, case: Case, talk: int) -> None:

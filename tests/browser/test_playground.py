@@ -69,12 +69,12 @@ def test_an_answer_streams_and_is_measured(talk: Page) -> None:
     assert talk.input_value("#prompt") == ""
     assert row.answer == "Paris is the capital."
     assert checks.problems(talk) == []
-    talk.wait_for_function(f"() => {FIGURE}.layout.shapes.length === 2")
+    talk.wait_for_function(f"() => {FIGURE}.layout.shapes.length === 3")
     shapes = talk.evaluate(f"{FIGURE}.layout.shapes")
-    band, first = shapes
+    band, first, end = shapes
     assert band["type"] == "rect"
     assert first["type"] == "line"
-    assert band["x0"] <= first["x0"] <= band["x1"]
+    assert band["x0"] <= first["x0"] <= band["x1"] == end["x0"]
 
 
 def test_enter_sends_and_shift_enter_makes_a_line(talk: Page) -> None:
@@ -119,6 +119,146 @@ def test_an_answer_is_made_anew_in_its_place(talk: Page, engine: Script) -> None
     assert Turn.objects.count() == 2
 
 
+MARKDOWN = """<think>
+Is it **Paris**?
+</think>
+
+# The capital
+
+It is *Paris*, `R&B` &amp; more:
+see <b>here</b> and [the map](https://example.org/map "Map"), not [this](javascript:window.bad=1).
+
+- one
+- two
+  - inner
+- [x] done
+
+1. first
+2. second
+
+| city | people |
+|:-----|-------:|
+| Paris | 2 |
+
+```python
+print("<b>hi</b>")  # ` and ```
+
+for x in range(3): pass
+```
+
+> quoted
+> twice
+
+<img src="x" onerror="window.bad=1"><script>window.bad = 1</script>
+
+![picture](https://example.org/x.png)
+
+Title
+-----
+
+last *line"""
+
+# What a text looks like when it comes in pieces of `size` letters, each drawn, beside how it looks as a whole.
+CUT = """async ([text, sizes]) => {
+  const { Markdown } = await import('/static/js/playground/markdown.js');
+  const drawn = (pieces) => {
+    const box = document.createElement('div');
+    const view = new Markdown(box);
+    for (const piece of pieces) { view.append(piece); view.draw({ now: Infinity }); }
+    view.draw({ whole: true });
+    box.normalize();
+    return box.innerHTML;
+  };
+  const whole = drawn([text]);
+  return sizes.filter((size) => {
+    const pieces = [];
+    for (let at = 0; at < text.length; at += size) pieces.push(text.slice(at, at + size));
+    return drawn(pieces) !== whole;
+  });
+}"""
+
+
+def test_markdown_is_drawn_safely_and_thoughts_are_folded(talk: Page, engine: Script) -> None:
+    engine.words = tuple(MARKDOWN[at : at + 9] for at in range(0, len(MARKDOWN), 9))
+    engine.pause = 0.002
+    _ask(talk)
+    turn = talk.locator("[data-turn]").last
+    expect(turn).to_have_attribute("data-state", "done")
+    answer = turn.locator("[data-answer]")
+    expect(answer.locator("h3")).to_have_text("The capital")
+    assert answer.locator("ul > li").all_inner_texts()[-1] == "\u2611 done"
+    assert answer.locator("td").all_inner_texts() == ["Paris", "2"]
+    assert answer.locator("pre code").inner_text().startswith('print("<b>hi</b>")  # ` and ```')
+    expect(answer.locator(".markdown > p").first).to_contain_text("It is Paris, R&B & more:")
+    expect(answer.locator(".markdown > p").first).to_contain_text("<b>here</b>")
+    assert answer.locator("a").evaluate_all("found => found.map((a) => a.href)") == [
+        "https://example.org/map",
+        "https://example.org/x.png",
+    ]
+    assert answer.locator("img, script, b").count() == 0
+    assert talk.evaluate("window.bad") is None
+    fold = answer.locator("details.thought")
+    assert fold.get_attribute("open") is None
+    expect(fold.locator("summary")).to_have_text("Thought before it answered")
+    expect(fold).to_contain_text("Is it **Paris**?")
+    assert checks.problems(talk) == []
+    turn.get_by_role("button", name="Show the letters as they came").click()
+    assert answer.text_content() == MARKDOWN
+    turn.get_by_role("button", name="Show the letters as they came").click()
+    expect(answer.locator("h3")).to_have_text("The capital")
+    # However a text is cut, it looks the same in the end; also one that stops in the middle of anything.
+    body = MARKDOWN.partition("</think>")[2]
+    for end in (len(body), *range(40, len(body), 97)):
+        assert talk.evaluate(CUT, [body[:end], [1, 2, 3, 7, 50]]) == [], body[:end]
+
+
+def test_a_conversation_by_keyboard_alone(talk: Page, engine: Script) -> None:
+    """Ask, ask in other words, go through the branches, go on from an earlier answer, copy, stop."""
+    engine.words, engine.pause = ("Paris.",), 0.001
+    for question in ("One?", "Two?"):
+        _ask(talk, question)
+        expect(talk.locator("main [data-turn]").last).to_have_attribute("data-state", "done")
+        expect(talk.locator("main [data-question]").last).to_have_text(question)
+    expect(talk.locator("[data-count]")).to_be_attached()
+    talk.locator("[data-turns]").focus()
+    hidden = checks.tab_to(talk, "[data-turn]:nth-of-type(2) [data-edit]")
+    talk.keyboard.press("Enter")
+    field = talk.get_by_label("The question in other words")
+    expect(field).to_be_focused()
+    talk.keyboard.press("Escape")
+    expect(talk.locator("[data-turn]:nth-of-type(2) [data-edit]")).to_be_focused()
+    talk.keyboard.press("Enter")
+    talk.keyboard.press("Control+a")
+    talk.keyboard.type("Zwei?")
+    talk.keyboard.press("Enter")
+    expect(talk.locator("main [data-question]").last).to_have_text("Zwei?")
+    expect(talk.locator("main [data-turn]").last).to_have_attribute("data-state", "done")
+    expect(talk.locator("[data-branch-at]").nth(1)).to_have_text("2 of 2")
+    talk.locator("[data-turns]").focus()
+    hidden += checks.tab_to(talk, "[data-turn]:nth-of-type(2) [data-branch='-1']")
+    talk.keyboard.press("Enter")
+    expect(talk.locator("main [data-question]").last).to_have_text("Two?")
+    talk.locator("[data-turns]").focus()
+    hidden += checks.tab_to(talk, "[data-turn]:nth-of-type(1) [data-from-here]")
+    talk.keyboard.press("Enter")
+    expect(talk.locator("main [data-turn]")).to_have_count(1)
+    expect(talk.locator("#prompt")).to_be_focused()
+    talk.keyboard.type("Three?")
+    talk.keyboard.press("Enter")
+    expect(talk.locator("main [data-question]").last).to_have_text("Three?")
+    expect(talk.locator("main [data-turn]").last).to_have_attribute("data-state", "done")
+    expect(talk.locator("[data-branch-at]").nth(1)).to_have_text("3 of 3")
+    assert hidden == []
+    talk.reload()
+    assert talk.locator("main [data-question]").all_inner_texts() == ["One?", "Three?"]
+    for width, theme in ((390, "dark"), (390, "light"), (1440, "dark")):
+        talk.set_viewport_size({"width": width, "height": 900})
+        talk.emulate_media(color_scheme=theme)
+        assert checks.problems(talk) == []
+    talk.set_viewport_size({"width": 1440, "height": 900})
+    talk.emulate_media(color_scheme="light")
+
+
 def test_parameters_go_with_the_next_question(talk: Page) -> None:
     talk.get_by_role("button", name="Parameters").click()
     talk.get_by_label("System prompt").fill("Be brief.")
@@ -134,7 +274,7 @@ def test_parameters_go_with_the_next_question(talk: Page) -> None:
     assert Conversation.objects.get().system_prompt == "Be brief."
     talk.reload()
     assert talk.locator("#param-temperature").input_value() == "0.7"
-    assert talk.locator("#param-stop").input_value() == "END\nSTOP"
+    assert talk.locator("#param-stop_words").input_value() == "END\nSTOP"
 
 
 def test_a_refused_parameter_is_named_and_the_question_kept(talk: Page) -> None:

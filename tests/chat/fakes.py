@@ -15,6 +15,7 @@ from apps.streaming.token_source import (
     StreamError,
     TokenDelta,
     TokenEvent,
+    TokenLogprob,
     TokenSource,
 )
 
@@ -32,6 +33,8 @@ class Script(TokenSource):
     gate: asyncio.Semaphore | None = None
     end: StreamEnd | None = None
     error: StreamError | None = None
+    # Of the first word.
+    chances: tuple[TokenLogprob, ...] | None = None
     crash: Exception | None = None
     cancelled: bool = False
     closed: bool = False
@@ -48,7 +51,7 @@ class Script(TokenSource):
                     await self.gate.acquire()
                 await asyncio.sleep(self.pause)
                 self.given += 1
-                yield TokenDelta(word, 1, time.perf_counter())
+                yield TokenDelta(word, 1, time.perf_counter(), self.chances if self.given == 1 else None)
             if self.crash:
                 raise self.crash
             finished = True

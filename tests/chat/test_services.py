@@ -139,9 +139,66 @@ def test_regenerating_an_early_turn_uses_only_what_came_before(
     answered(conversation, "Two?", "2")
     again = services.regenerate(olga, first)
     assert [message["content"] for message in selectors.history(again)] == ["One?"]
-    assert [turn.answer for turn in selectors.turns(conversation)] == ["", "2"]
-    assert list(selectors.versions(first)) == [first, again]
-    assert serialize.turn_dict(again)["replaces"] == first.uid
+    conversation.refresh_from_db()
+    assert selectors.turns(conversation) == [again]
+    told = serialize.turn_dict(again)
+    assert (told["replaces"], told["siblings"], told["parent"]) == (first.uid, [first.uid, again.uid], None)
+
+
+def test_a_question_in_other_words_begins_a_branch_and_loses_nothing(
+    olga: User, conversation: Conversation
+) -> None:
+    first = answered(conversation, "One?", "1")
+    second = answered(conversation, "Two?", "2")
+    third = answered(conversation, "Three?", "3")
+    edited = services.edit(olga, second, "Zwei?")
+    Turn.objects.filter(pk=edited.pk).update(state=states.DONE, answer="zwei")
+    assert [message["content"] for message in selectors.history(edited)] == ["One?", "1", "Zwei?"]
+    conversation.refresh_from_db()
+    assert selectors.turns(conversation) == [first, edited]
+    assert edited.position == second.position
+    # The other branch is whole: shown to its newest end, or up to a turn from which one goes on.
+    shown = services.show_branch(olga, second)
+    assert [one.turn for one in selectors.branch(shown)] == [first, second, third]
+    assert selectors.branch(shown)[1].siblings == [second.uid, edited.uid]
+    services.show_branch(olga, second, here=True)
+    conversation.refresh_from_db()
+    assert selectors.turns(conversation) == [first, second]
+    fourth = services.ask(olga, conversation, "Four?")
+    assert (fourth.parent, selectors.newest_end(second)) == (second, fourth)
+    Turn.objects.filter(pk=fourth.pk).update(state=states.DONE)
+    assert services.ask(olga, conversation, "Anew?", after=None).parent is None
+
+
+def test_somebody_elses_branches_are_not_changed(
+    person: Callable[..., User], conversation: Conversation
+) -> None:
+    first = answered(conversation, "One?", "1")
+    otto = person("otto", "operator")
+    for change in (lambda: services.edit(otto, first, "x"), lambda: services.show_branch(otto, first)):
+        with pytest.raises(NotAllowed):
+            change()
+
+
+def test_parameters_that_the_engine_has_nothing_for_are_refused(
+    olga: User, conversation: Conversation
+) -> None:
+    profile = conversation.deployment.build_profile
+    assert profile is not None
+    profile.builder, profile.recipe = "trtllm", "checkpoint"
+    profile.save()
+    for name, value in (("bad_words", ["no"]), ("min_tokens", 3), ("logprobs", 2)):
+        with pytest.raises(InvalidInput) as refusal:
+            services.ask(olga, conversation, "x", params={name: value})
+        assert (refusal.value.code, refusal.value.field) == ("unsupported_parameter", name)
+    given = {"max_tokens": 4, "temperature": 0.5, "stop_words": ["END"], "priority": "high"}
+    assert services.ask(olga, conversation, "x", params=given).params == given
+
+
+def test_thoughts_are_not_told_to_the_engine_again(olga: User, conversation: Conversation) -> None:
+    answered(conversation, "One?", "<think>\nhm\n</think>\n\n1")
+    turn = services.ask(olga, conversation, "Two?")
+    assert [message["content"] for message in selectors.history(turn)] == ["One?", "1", "Two?"]
 
 
 def test_a_checkpoint_without_a_template_says_so(olga: User, conversation: Conversation) -> None:

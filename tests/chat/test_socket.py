@@ -12,12 +12,13 @@ from channels.routing import URLRouter
 from django.contrib.auth.models import User
 from django.urls import path
 
-from apps.chat import buffer, running, services, states, turn_runner
+from apps.chat import buffer, running, selectors, services, states, tokens, turn_runner
 from apps.chat.consumers import ChatConsumer
 from apps.chat.models import Conversation, Turn
 from apps.realtime.schema import server_message
+from apps.registry.models import Checkpoint
 from apps.streaming import triton_errors
-from apps.streaming.token_source import StreamEnd, StreamError
+from apps.streaming.token_source import AlternativeToken, StreamEnd, StreamError, TokenLogprob
 from tests.chat.conftest import ChatSocket
 from tests.chat.fakes import Script
 from tests.realtime.conftest import WAIT
@@ -219,8 +220,86 @@ async def test_resume_of_an_ended_turn_replays_it(chat: Chat, olga: User, conver
     await socket.say("resume", turn=turn["uid"], from_seq=6)
     assert (await socket.next("delta"))["text"] == ANSWER[6:]
     assert (await socket.next("turn_finished"))["turn"]["answer"] == ANSWER
-    await socket.say("resume", turn=turn["uid"], from_seq=len(ANSWER))
+    await socket.say("resume", turn=turn["uid"], from_seq=len(ANSWER), from_mark=5)
     await socket.next("turn_finished")
+
+
+async def test_each_message_of_the_engine_comes_with_its_time(
+    chat: Chat, olga: User, conversation: Conversation, engine: Script
+) -> None:
+    """Also to a window that comes late, and after the end; a token that completes no character counts."""
+    engine.words = ("Pa", "", "ris")
+    engine.chances = (TokenLogprob(AlternativeToken("Pa", (), -0.5), (AlternativeToken("Lyo", (), None),)),)
+    engine.pause = 0.01
+    socket = await chat(olga, conversation)
+    turn = await socket.ask(params={"logprobs": 1})
+    marks: list[list[Any]] = []
+    while (message := await socket.next())["type"] == "delta":
+        assert message["first_mark"] == len(marks)
+        marks += message["marks"]
+    assert [mark[1:3] for mark in marks] == [[1, 2], [1, 0], [1, 3]]
+    assert [mark[0] for mark in marks] == sorted(mark[0] for mark in marks)
+    assert marks[0][3] == [{"token": "Pa", "logprob": -0.5, "top": [["Lyo", None]]}]
+    kept = await sync_to_async(selectors.timeline)(await row(turn["uid"]))
+    assert kept == marks
+    late = await chat(olga, conversation)
+    await late.say("resume", turn=turn["uid"], from_seq=2, from_mark=1)
+    replayed = await late.next("delta")
+    assert (replayed["text"], replayed["first_mark"], replayed["marks"]) == ("ris", 1, marks[1:])
+
+
+async def test_branches_are_edited_shown_and_gone_on_from(
+    chat: Chat, olga: User, conversation: Conversation
+) -> None:
+    socket = await chat(olga, conversation)
+    first = await socket.ask("One?")
+    await socket.answer()
+    second = await socket.ask("Two?", after=first["uid"])
+    await socket.answer()
+    await socket.say("ask", edit=second["uid"], prompt="Zwei?")
+    edited = (await socket.next("turn_started"))["turn"]
+    assert (edited["parent"], edited["siblings"]) == (first["uid"], [second["uid"], edited["uid"]])
+    await socket.answer()
+    await socket.say("show", turn=second["uid"])
+    shown = (await socket.next("branch"))["turns"]
+    assert [turn["uid"] for turn in shown] == [first["uid"], second["uid"]]
+    await socket.say("show", turn=first["uid"], here=True)
+    assert [turn["uid"] for turn in (await socket.next("branch"))["turns"]] == [first["uid"]]
+    await socket.say("ask", prompt="Anew?", after="")
+    assert (await socket.next("turn_started"))["turn"]["parent"] is None
+    await socket.answer()
+
+
+async def test_a_prompt_is_counted_before_it_is_sent(
+    chat: Chat, olga: User, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def count_tokens(endpoint: Any, kind: str, prompt: str) -> int:
+        asked.append(prompt)
+        return 17
+
+    monkeypatch.setattr(tokens.tokenizing, "count_tokens", count_tokens)
+    socket = await chat(olga, conversation)
+    first = await socket.ask("One?")
+    await socket.answer()
+    await socket.say(
+        "count", number=4, prompt="Two?", system_prompt="Short.", after=first["uid"], with_text=True
+    )
+    told = await socket.next("counted")
+    assert (told["number"], told["tokens"], told["problem"]) == (4, 17, "")
+    assert told["text"] == asked[0]
+    assert asked[0].startswith("<|im_start|>system\nShort.<|im_end|>\n<|im_start|>user\nOne?")
+    assert "Two?" in asked[0]
+    # A template that refuses the conversation says so where the tokens would stand.
+    profile = conversation.deployment.build_profile
+    assert profile is not None
+    await Checkpoint.objects.filter(pk=profile.checkpoint_id).aupdate(
+        chat_template="{{ raise_exception('no') }}"
+    )
+    await socket.say("count", number=5, prompt="Two?")
+    told = await socket.next("counted")
+    assert (told["tokens"], "refuses" in told["problem"]) == (None, True)
 
 
 async def test_another_window_sees_the_turn(

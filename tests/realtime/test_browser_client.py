@@ -235,20 +235,23 @@ def test_an_answer_goes_on_after_a_lost_connection(server: Server) -> None:
     server.page.wait_for_function("window.chat.state.name === 'open'")
     assert server.page.evaluate("window.chat.ask({prompt: 'Capital?', params: {max_tokens: 5}})")
     asked = {"type": "ask", "prompt": "Capital?", "system_prompt": "", "params": {"max_tokens": 5}}
-    assert server.heard(1) == [asked | {"regenerate": None}]
+    assert server.heard(1) == [asked | {"regenerate": None, "edit": None, "after": None}]
     schema.chat_command.validate_python(server.said[0])
     server.send(schema.TurnStarted(turn=turn()))
     # One code point that is two units of a JavaScript string.
-    server.send(schema.Delta(turn="t1", seq=2, text="👋 ", tokens=2, at=5.0))
-    assert server.seen("delta")[1:] == ["t1", "👋 ", {"tokens": 2, "at": 5}]
+    marks = [[12.5, 1, 1], [20.0, 1, 1]]
+    server.send(schema.Delta(turn="t1", seq=2, text="👋 ", tokens=2, at=5.0, marks=marks))
+    told = {"tokens": 2, "at": 5, "marks": marks, "firstMark": 0}
+    assert server.seen("delta")[1:] == ["t1", "👋 ", told]
     server.forget()
     server.sockets[-1].close(code=1011)
-    assert server.heard(1) == [{"type": "resume", "turn": "t1", "from_seq": 2}]
+    assert server.heard(1) == [{"type": "resume", "turn": "t1", "from_seq": 2, "from_mark": 2}]
     # What comes twice is cut; what would leave a hole is asked for again.
-    server.send(schema.Delta(turn="t1", seq=4, text=" ab", tokens=4, at=6.0))
-    assert server.seen("delta")[2] == "ab"
+    again = {"first_mark": 1, "marks": [marks[1], [25.0, 2, 2]]}
+    server.send(schema.Delta(turn="t1", seq=4, text=" ab", tokens=4, at=6.0, **again))
+    assert server.seen("delta")[2:] == ["ab", {"tokens": 4, "at": 6, "marks": [[25.0, 2, 2]], "firstMark": 2}]
     server.send(schema.Delta(turn="t1", seq=9, text="xy", tokens=9, at=7.0))
-    assert server.heard(2)[1] == {"type": "resume", "turn": "t1", "from_seq": 4}
+    assert server.heard(2)[1] == {"type": "resume", "turn": "t1", "from_seq": 4, "from_mark": 3}
     server.send(schema.TurnFinished(turn=turn(state="done")))
     assert server.seen("finished")[1]["state"] == "done"
     # An ended turn is not resumed.

@@ -103,6 +103,8 @@ DOORS: dict[str, Doors] = {
     "chat.create_conversation": Doors("chat:new", "create_conversation", "chat"),
     "chat.ask": Doors("chat:conversation", STREAM, "chat"),
     "chat.regenerate": Doors("chat:conversation", STREAM, "(manage.py chat asks once)"),
+    "chat.edit": Doors("chat:conversation", STREAM, "(manage.py chat asks once)"),
+    "chat.show_branch": Doors("chat:conversation", "show_branch", PRIVATE),
     "chat.stop_turn": Doors("chat:conversation", "stop_turn", "(Ctrl-C in manage.py chat)"),
     "chat.rename_conversation": Doors("chat:rename", "rename_conversation", PRIVATE),
     "chat.delete_conversation": Doors("chat:delete", "delete_conversation", PRIVATE),

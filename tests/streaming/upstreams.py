@@ -75,6 +75,12 @@ class Upstream:
     came: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     ready: bool = True
+    unbatched: bool = False
+
+    @property
+    def shape(self) -> list[int]:
+        """Of every input in the model's metadata."""
+        return [-1] if self.unbatched else [-1, 1]
 
 
 def delta(text: str, tokens: int = 1) -> dict[str, Any]:
@@ -103,7 +109,7 @@ class _Service(service_pb2_grpc.GRPCInferenceServiceServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "Request for unknown model: 'demo' is not found")
         said = service_pb2.ModelMetadataResponse(name=request.name)
         for name, datatype in self._upstream.inputs.items():
-            said.inputs.add(name=name, datatype=datatype)
+            said.inputs.add(name=name, datatype=datatype, shape=self._upstream.shape)
         for name in self._upstream.outputs:
             said.outputs.add(name=name)
         return said
@@ -169,7 +175,10 @@ async def http_server(upstream: Upstream) -> AsyncIterator[Endpoint]:
     async def metadata(request: web.Request) -> web.Response:
         if not upstream.ready:
             return web.json_response({"error": "Request for unknown model: 'demo' is not found"}, status=404)
-        inputs = [{"name": name, "datatype": datatype} for name, datatype in upstream.inputs.items()]
+        inputs = [
+            {"name": name, "datatype": datatype, "shape": upstream.shape}
+            for name, datatype in upstream.inputs.items()
+        ]
         return web.json_response({"inputs": inputs, "outputs": [{"name": name} for name in upstream.outputs]})
 
     async def generate(request: web.Request) -> web.StreamResponse:

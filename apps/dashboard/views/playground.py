@@ -15,7 +15,7 @@ from apps.chat import selectors, services
 from apps.chat.models import Conversation
 from apps.chat.params import SamplingParams
 from apps.chat.serialize import turn_dict
-from apps.core.exceptions import InvalidInput
+from apps.core.exceptions import InflightError, InvalidInput
 from apps.dashboard import lists, pages, samples
 from apps.dashboard.access import person
 from apps.dashboard.charts import cards, panels
@@ -25,6 +25,9 @@ from apps.serving.models import Deployment
 from apps.serving.selectors import deployment as deployment_named
 from apps.serving.selectors import deployments
 from apps.serving.states import DEGRADED, READY
+from apps.streaming import capabilities
+from apps.streaming.capabilities import Capabilities
+from apps.streaming.prompts import serving_checkpoint
 
 OTHERS_SHOWN = 30
 SERVING_SHOWN = 20
@@ -70,27 +73,30 @@ def new(request: HttpRequest) -> HttpResponse:
 def conversation(request: HttpRequest, pk: int) -> HttpResponse:
     """One conversation beside the charts of its deployment."""
     row = selectors.conversation(person(request), pk)
-    turns = selectors.turns(row)
+    shown = selectors.branch(row)
     target = row.deployment
     found = samples.of(target.pk, cards.CONVERSATION_SECONDS)
+    known = capabilities.of(target)
     context = {
         "title": row.title or _("New conversation"),
         "here": "playground",
         "row": row,
         "deployment": target,
-        "turns": turns,
+        "turns": shown,
         "serves": target.state in (READY, DEGRADED),
         "mine": row.owner_id == person(request).pk,
-        "params": _params(row),
+        "params": _params(row, known),
+        "words": _words(row, known),
+        "known": known,
         "reach": reach.of(target),
-        "stop_words": "\n".join(row.params.get("stop_words", [])),
+        "template": _template(target),
         "chart": cards.conversation_card(
             panels.playground_panels(samples.on_gpu(target)),
             found,
             topic=f"metrics:{target.pk}",
             name="chart-playground",
         ),
-        "state": {"conversation": row.pk, "turns": [turn_dict(turn) for turn in turns]},
+        "state": {"conversation": row.pk, "turns": [turn_dict(one.turn, one.siblings) for one in shown]},
         "others": selectors.conversations(person(request))[:OTHERS_SHOWN],
         "confirm": {
             "question": _("Delete this conversation?"),
@@ -106,13 +112,39 @@ _LABELS = {
     "temperature": (gettext_lazy("Temperature"), "0", "5", "0.05"),
     "top_p": (gettext_lazy("Top p"), "0.01", "1", "0.01"),
     "top_k": (gettext_lazy("Top k"), "0", "1000000", "1"),
+    "min_tokens": (gettext_lazy("Minimum tokens"), "0", "32768", "1"),
     "repetition_penalty": (gettext_lazy("Repetition penalty"), "0.01", "10", "0.01"),
+    "presence_penalty": (gettext_lazy("Presence penalty"), "-2", "2", "0.01"),
+    "frequency_penalty": (gettext_lazy("Frequency penalty"), "-2", "2", "0.01"),
     "seed": (gettext_lazy("Seed"), "0", "9007199254740991", "1"),
+    "logprobs": (gettext_lazy("Alternatives a token"), "0", "20", "1"),
+}
+_WORDS = {
+    "stop_words": gettext_lazy("Stop words, one a line"),
+    "bad_words": gettext_lazy("Words never to write, one a line"),
 }
 
 
-def _params(row: Conversation) -> list[dict[str, Any]]:
-    """Fields of the drawer: those of SamplingParams, with the engine's default as placeholder."""
+def _words(row: Conversation, known: Capabilities) -> list[dict[str, Any]]:
+    """The lists of words that the engine takes."""
+    return [
+        {"name": name, "label": label, "value": "\n".join(row.params.get(name, []))}
+        for name, label in _WORDS.items()
+        if name in known.params
+    ]
+
+
+def _template(deployment: Deployment) -> dict[str, str]:
+    """The chat template of what serves, with where it is from; empty where there is none."""
+    try:
+        checkpoint = serving_checkpoint(deployment)
+    except InflightError:
+        return {}
+    return {"text": checkpoint.chat_template, "checkpoint": checkpoint.name}
+
+
+def _params(row: Conversation, known: Capabilities) -> list[dict[str, Any]]:
+    """Fields of the drawer: what the engine takes of SamplingParams, with the engine's default as placeholder."""
     return [
         {
             "name": name,
@@ -124,6 +156,7 @@ def _params(row: Conversation) -> list[dict[str, Any]]:
             "default": SamplingParams.model_fields[name].default,
         }
         for name, (label, least, most, step) in _LABELS.items()
+        if name in known.params
     ]
 
 

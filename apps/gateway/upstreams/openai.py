@@ -6,6 +6,7 @@ asked for, because limits need them, and passed on only where the caller asked t
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ from django.utils.translation import gettext as _
 
 from apps.gateway.domain.facts import Upstream
 from apps.gateway.errors import ApiError
-from apps.gateway.upstreams.events import EventReader, EventTooLong
-from apps.gateway.upstreams.http_client import (
+from apps.gateway.upstreams.triton import StreamFailed
+from apps.streaming import engine_causes, triton_errors
+from apps.streaming.domain.text_stream import HalvesStream
+from apps.streaming.events import EventReader, EventTooLong
+from apps.streaming.http_client import (
     Connection,
     Opening,
     Origin,
@@ -28,8 +32,6 @@ from apps.gateway.upstreams.http_client import (
     request_head,
     with_body,
 )
-from apps.gateway.upstreams.triton import StreamFailed
-from apps.streaming import engine_causes, triton_errors
 from apps.streaming.token_source import StreamError
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
@@ -138,6 +140,8 @@ class ExternalAnswer:
         self._events = EventReader()
         self._error: StreamError | None = None
         self._closed = False
+        # Set with the first chunk that holds half a character; nearly no stream has one.
+        self._halves: dict[tuple[int, str], HalvesStream] | None = None
         self.facts = Facts()
         self.ended = False
         self.error: StreamError | None = None
@@ -217,9 +221,16 @@ class ExternalAnswer:
                 break
             try:
                 said = orjson.loads(payload)
-            except ValueError as error:
-                self._end(triton_errors.unreadable(str(error)))
-                break
+            except ValueError:
+                # Half a character, which servers in JavaScript send, is JSON and yet no text.
+                try:
+                    said = json.loads(payload)
+                except ValueError as error:
+                    self._end(triton_errors.unreadable(str(error)))
+                    break
+                self._halves = self._halves or {}
+            if self._halves is not None and isinstance(said, dict):
+                payload = orjson.dumps(self._joined(said))
             if not isinstance(said, dict) or said.get("error") is not None:
                 self._end(_stream_error(said))
                 break
@@ -230,6 +241,17 @@ class ExternalAnswer:
             return b""
         self.last_read = time.perf_counter()
         return b"data: " + b"\n\ndata: ".join(found) + b"\n\n"
+
+    def _joined(self, said: dict[str, Any]) -> dict[str, Any]:
+        """A chunk with the halves of characters put together over chunks, each choice's on its own."""
+        assert self._halves is not None  # noqa: S101 - the caller looked
+        for choice in said.get("choices") or ():
+            part = choice.get("delta") if isinstance(choice.get("delta"), dict) else choice
+            for name in ("content", "reasoning_content", "text"):
+                if isinstance(part.get(name), str):
+                    key = (choice.get("index", 0), name)
+                    part[name] = self._halves.setdefault(key, HalvesStream()).feed(part[name])
+        return said
 
     def _end(self, error: StreamError | None) -> bytes:
         self.ended, self.error = True, error

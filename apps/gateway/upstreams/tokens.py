@@ -13,8 +13,9 @@ from django.utils.translation import gettext as _
 
 from apps.gateway.domain.facts import Upstream
 from apps.gateway.errors import ApiError, invalid
-from apps.gateway.upstreams.triton import StreamFailed, TritonUpstreams, explain
+from apps.gateway.upstreams.triton import StreamFailed, TritonUpstreams
 from apps.streaming import triton_errors
+from apps.streaming.triton_http import explain
 
 SECONDS = 30.0
 MOST_BYTES = 64 * 1024 * 1024

@@ -8,8 +8,6 @@ none waits there; where the number of slots is unknown, gRPC is taken, which can
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Protocol
@@ -17,8 +15,9 @@ from typing import Protocol
 import orjson
 
 from apps.gateway.domain.facts import Upstream
-from apps.gateway.upstreams.events import EventReader, EventTooLong
-from apps.gateway.upstreams.http_client import (
+from apps.streaming import triton_errors
+from apps.streaming.domain.text_stream import StreamRules
+from apps.streaming.http_client import (
     Connection,
     Opening,
     Origin,
@@ -29,23 +28,19 @@ from apps.gateway.upstreams.http_client import (
     request_head,
     with_body,
 )
-from apps.streaming import triton_errors
-from apps.streaming.domain.text_stream import StreamRules
 from apps.streaming.token_source import Endpoint, GenerationRequest, StreamEnd, StreamError, TokenEvent
 from apps.streaming.triton_grpc import TritonGrpcSource
-from apps.streaming.triton_http import CODES
+from apps.streaming.triton_http import MAX_METADATA_BYTES, HttpStream, explain, read_metadata
 from apps.streaming.triton_messages import (
-    Message,
     MessageReader,
     ModelInterface,
     UnsupportedParameter,
+    fitted,
     priority,
     tensors,
     unsupported,
 )
 
-MAX_ERROR_BYTES = 64 * 1024
-MAX_METADATA_BYTES = 1024 * 1024
 METADATA_SECONDS = 5.0
 GUIDE_TYPE, GUIDE = "guided_decoding_guide_type", "guided_decoding_guide"
 
@@ -95,7 +90,7 @@ class TritonUpstreams:
         """
         interface = await self.interface(upstream)
         try:
-            asked, rules = _fitted(request, interface)
+            asked, rules = fitted(request, interface)
             body = tensors(asked, interface) | priority(asked, interface)
         except UnsupportedParameter as error:
             raise StreamFailed(unsupported(error)) from error
@@ -129,12 +124,8 @@ class TritonUpstreams:
         if status != 200:
             raise StreamFailed(explain(status, said))
         try:
-            declared = orjson.loads(said)
-            interface = ModelInterface(
-                {str(tensor["name"]): str(tensor["datatype"]) for tensor in declared["inputs"]},
-                frozenset(str(tensor["name"]) for tensor in declared["outputs"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            interface = read_metadata(said)
+        except ValueError as error:
             raise StreamFailed(triton_errors.unreadable(str(error))) from error
         self._interfaces[upstream.uid] = interface
         return interface
@@ -189,63 +180,6 @@ class TritonUpstreams:
             raise StreamFailed((opening and opening.error) or triton_errors.lost()) from error
 
 
-class HttpStream:
-    """An answer of generate_stream."""
-
-    def __init__(self, pool: Pool, origin: Origin, connection: Connection, reader: MessageReader) -> None:
-        self._pool, self._origin, self._connection, self._reader = pool, origin, connection, reader
-        self._events = EventReader()
-        self._error: StreamError | None = None
-        self._closed = False
-
-    async def read(self) -> list[TokenEvent]:
-        """The next events; see TokenStream."""
-        found: list[TokenEvent] = []
-        while not found:
-            try:
-                data = await self._connection.read()
-                payloads = self._events.feed(data) if data else self._events.flush()
-            except (UpstreamLost, UpstreamUnreachable):
-                return self._break_off(self._error or triton_errors.lost())
-            except EventTooLong as error:
-                return self._break_off(triton_errors.unreadable(str(error)))
-            now = time.perf_counter()
-            for payload in payloads:
-                try:
-                    found += self._reader.feed(read_payload(payload), now)
-                except ValueError as error:
-                    return [*found, *self._break_off(triton_errors.unreadable(str(error)))]
-            if not data:
-                # The body carries no final flag: its end is the end.
-                found += self._reader.finish(now)
-                break
-        return found
-
-    async def refusal(self) -> StreamError:
-        """What a response that is not 200 says; closes the stream."""
-        try:
-            said = await self._connection.body(MAX_ERROR_BYTES)
-        except (UpstreamLost, UpstreamUnreachable):
-            said = b""
-        finally:
-            self.close()
-        return explain(self._connection.status, said)
-
-    def fail(self, error: StreamError) -> None:
-        """End it here."""
-        self._error = error
-        self._connection.fail(UpstreamLost(error.code))
-
-    def close(self) -> None:
-        """Give the connection back, or close it where the answer is not over, which tells the engine."""
-        if not self._closed:
-            self._closed = True
-            self._pool.release(self._connection, self._origin)
-
-    def _break_off(self, error: StreamError) -> list[TokenEvent]:
-        return self._reader.break_off(error, time.perf_counter())
-
-
 class GrpcStream:
     """An answer over gRPC. `own`: the source serves this answer alone and is closed with it."""
 
@@ -287,37 +221,3 @@ class GrpcStream:
 
 # asyncio keeps only weak references to tasks.
 _closing: set[asyncio.Future[None]] = set()
-
-
-def read_payload(payload: bytes) -> Message:
-    """The data of one event as a Message. Raises ValueError for what is no JSON object."""
-    fields = orjson.loads(payload)
-    if not isinstance(fields, dict):
-        raise ValueError("an event that is no object")
-    error = fields.get("error")
-    return Message(fields) if error is None else Message(error=str(error))
-
-
-def explain(status: int, said: bytes) -> StreamError:
-    """What a refusal of Triton means."""
-    text = said.decode(errors="replace").strip().removeprefix("data:").strip()
-    with contextlib.suppress(ValueError, AttributeError):
-        text = str(orjson.loads(text).get("error", text))
-    return triton_errors.explain(CODES.get(status, "INTERNAL"), text)
-
-
-def _fitted(
-    request: GenerationRequest, interface: ModelInterface
-) -> tuple[GenerationRequest, StreamRules | None]:
-    """What a model has no input for but what can be had without one.
-
-    Stop strings end the text here and close its stream. A temperature of 1 is how a model draws by itself.
-    """
-    params, rules = request.params, None
-    if params.stop and "stop_words" not in interface.inputs:
-        rules = StreamRules(stop=params.stop)
-        params = dataclasses.replace(params, stop=())
-    others = (params.top_k, params.top_p, params.seed)
-    if params.temperature == 1.0 and others == (None, None, None) and "temperature" not in interface.inputs:
-        params = dataclasses.replace(params, temperature=None)
-    return dataclasses.replace(request, params=params), rules

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 REPLACEMENT = "\ufffd"
 # sentencepiece writes a space as this character, and a byte without a character of its own as <0xNN>.
 SPACE_MARK = "\u2581"
+SURROGATE = re.compile("[\ud800-\udfff]")
 BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
 # What models of the common families write at the end of an answer. A checkpoint's own eos token is added to these.
 END_MARKERS = (
@@ -52,6 +54,60 @@ class Utf8Stream:
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
+
+
+class HalvesStream:
+    """Text in which a character beyond the first plane came as its two halves, as JSON writes it, in two messages.
+
+    A half whose other one never comes is U+FFFD.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """The text with its halves put together."""
+        text = self._held + text
+        self._held = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._held = text[:-1], text[-1]
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    def flush(self) -> str:
+        """What is left."""
+        held, self._held = self._held, ""
+        return REPLACEMENT if held else ""
+
+
+class RawTextStream:
+    """Text out of what a server sends as an answer's text: letters, bytes cut anywhere, halves of characters.
+
+    `accumulated`: each message has the whole text so far, so nothing is carried from one to the next; what is
+    unfinished at its end reads as U+FFFD.
+    """
+
+    def __init__(self, accumulated: bool = False) -> None:
+        self._accumulated = accumulated
+        self._utf8 = Utf8Stream()
+        self._halves = HalvesStream()
+        self._pending = False
+
+    def feed(self, value: str | bytes) -> str:
+        """The text that is complete now."""
+        if isinstance(value, str) and not self._pending and not SURROGATE.search(value):
+            return value
+        if self._accumulated:
+            if isinstance(value, bytes):
+                return value.decode(errors="replace")
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        self._pending = True
+        if isinstance(value, bytes):
+            return self._halves.flush() + self._utf8.feed(value)
+        return self._utf8.flush() + self._halves.feed(value)
+
+    def flush(self) -> str:
+        """What is left."""
+        return self._utf8.flush() + self._halves.flush()
 
 
 class PieceStream:
@@ -253,9 +309,9 @@ class TextStream:
         return self._stop.feed(rest) + self._stop.flush()
 
 
-def echo_forms(prompt: str, special_tokens: tuple[str, ...] = ()) -> tuple[str, ...]:
+def echo_forms(prompt: str, special_tokens: Iterable[str] = ()) -> tuple[str, ...]:
     """The forms in which an engine may repeat a prompt: as sent, and without its special tokens."""
     bare = prompt
-    for token in special_tokens:
+    for token in set(special_tokens):
         bare = bare.replace(token, "")
     return (prompt, bare, prompt.lstrip(), bare.lstrip())

@@ -1,4 +1,4 @@
-// The playground: streamed answers on the left, charts with the answers marked on the right.
+// The playground: a conversation with streamed answers on the left, charts with the answers marked on the right.
 import { ChatClient } from "../realtime/chat.js";
 import { LiveChart } from "../pieces/charts.js";
 import { copy } from "../pieces/copy.js";
@@ -6,8 +6,11 @@ import { grouped, significant } from "../pieces/format.js";
 import { lookEverywhere } from "../pieces/live.js";
 import { toast } from "../pieces/toast.js";
 import { gettext, phrase } from "../pieces/words.js";
+import { PromptCount } from "../playground/count.js";
+import { editQuestion } from "../playground/editing.js";
+import { fieldOf, readParams } from "../playground/params.js";
+import { Turns } from "../playground/turns.js";
 import { startDivider } from "./divider.js";
-import { Turns } from "./turns.js";
 
 const state = JSON.parse(document.getElementById("playground").textContent);
 const root = document.querySelector("[data-playground]");
@@ -17,13 +20,16 @@ const send = root.querySelector("[data-send]");
 const stop = root.querySelector("[data-stop]");
 const status = root.querySelector("[data-status]");
 const note = root.querySelector("[data-composer-note]");
+const rendered = root.querySelector("[data-rendered]");
+const renderedFold = root.querySelector("[data-rendered-fold]");
 const drawer = document.getElementById("drawer");
-const chart = new LiveChart(root.querySelector("[data-chart]"));
 const turns = new Turns(root.querySelector("[data-turns]"), document.querySelector("[data-turn-template]"));
+const chart = new LiveChart(root.querySelector("[data-chart]"));
 const bands = new Map();
 const mine = !prompt.disabled;
 let running = null;
-let sent = false;
+// What was sent and has not begun: its text leaves the composer when it has.
+let sent = null;
 let early = false;
 let connected = false;
 
@@ -45,41 +51,34 @@ function refresh() {
   send.hidden = Boolean(running);
   stop.hidden = !running;
   send.disabled = !ready;
+  root.toggleAttribute("data-ready", ready);
   if (mine) note.hidden = serves();
-}
-
-function params() {
-  const found = {};
-  for (const input of root.querySelectorAll("[data-param]")) {
-    if (input.value.trim() !== "") found[input.dataset.param] = Number(input.value);
-  }
-  for (const choice of root.querySelectorAll("[data-param-choice]")) {
-    if (choice.value) found[choice.dataset.paramChoice] = choice.value;
-  }
-  for (const area of root.querySelectorAll("[data-param-words]")) {
-    const words = area.value.split("\n").filter((word) => word !== "");
-    if (words.length) found[area.dataset.paramWords] = words;
-  }
-  return found;
 }
 
 function system() {
   return root.querySelector("[data-system]").value;
 }
 
+function told(name, detail) {
+  document.dispatchEvent(new CustomEvent(name, { detail }));
+}
+
 const chat = new ChatClient(state.conversation, {
   started(turn) {
-    sent = false;
     running = turn.uid;
-    if (turns.start(turn)) {
+    // Begun in another window on a branch that is not shown here.
+    if (!turns.start(turn)) chat.show(turn.uid);
+    if (sent?.clears) {
       prompt.value = "";
       grow();
     }
+    sent = null;
     band(turn);
+    told("turn:started", turn);
     status.textContent = gettext("Waiting for the first token");
     refresh();
   },
-  delta(uid, text, { tokens, at }) {
+  delta(uid, text, { tokens, at, marks, firstMark }) {
     const mark_ = bands.get(uid);
     if (mark_ && !mark_.first) {
       mark_.first = at;
@@ -88,22 +87,34 @@ const chat = new ChatClient(state.conversation, {
       status.textContent = gettext("Answering");
     }
     turns.add(uid, text, tokens, mark_ ? at - mark_.first : 0);
+    told("turn:delta", { uid, tokens, at, marks, firstMark });
   },
   finished(turn) {
     if (running === turn.uid) running = null;
     turns.finish(turn);
     band(turn);
+    told("turn:finished", turn);
     status.textContent = endOf(turn);
     refresh();
+    count.look();
     // The first question has named the conversation.
     lookEverywhere();
   },
+  branch(shown) {
+    turns.show(shown);
+    for (const turn of shown) band(turn);
+    count.look({ now: true });
+  },
+  counted(message) {
+    count.told(message, Number(root.querySelector('[data-param="max_tokens"]')?.value) || null);
+    if (rendered && (message.text !== null || message.problem)) rendered.textContent = message.problem || message.text;
+  },
   problem(error) {
-    sent = false;
+    sent = null;
     if (error.turn && error.turn === running && error.code === "unknown_turn") running = null;
     toast("bad", error.message, error.remedy);
     status.textContent = error.message;
-    const field = error.field && root.querySelector(`[data-param="${CSS.escape(error.field.split(".").pop())}"]`);
+    const field = error.field && fieldOf(root, error.field);
     if (field) {
       open(true);
       field.focus();
@@ -119,7 +130,21 @@ const chat = new ChatClient(state.conversation, {
     refresh();
     if (connected && early) form.requestSubmit();
     early = early && !connected;
+    if (connected) {
+      count.forget();
+      count.look({ now: true });
+    }
   },
+});
+
+const count = new PromptCount(root.querySelector("[data-count]"), {
+  ask: (question) => mine && serves() && chat.count(question),
+  question: () => ({
+    prompt: prompt.value,
+    system_prompt: system(),
+    after: turns.last,
+    with_text: Boolean(renderedFold?.open),
+  }),
 });
 
 function endOf(turn) {
@@ -128,14 +153,16 @@ function endOf(turn) {
   return phrase("Done: %(tokens)s tokens, %(rate)s tokens/s", { tokens: grouped(tokens), rate: significant(rate) });
 }
 
-function ask(command) {
-  if (!chat.ask({ ...command, system_prompt: system(), params: params() })) {
+function ask(command, { clears = false } = {}) {
+  if (running || sent) return false;
+  if (!chat.ask({ ...command, system_prompt: system(), params: readParams(root) })) {
     toast("bad", gettext("The connection is lost."), gettext("Your text is kept; send it when the connection is back."));
-    return;
+    return false;
   }
-  sent = true;
+  sent = { clears };
   status.textContent = gettext("Sent");
   refresh();
+  return true;
 }
 
 function grow() {
@@ -149,22 +176,35 @@ function open(on) {
   if (on) drawer.querySelector("textarea").focus();
 }
 
+async function copied(text) {
+  const done = await copy(text);
+  toast(done ? "ok" : "bad", done ? gettext("Copied.") : gettext("The browser does not allow copying here."));
+}
+
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   if (!prompt.value.trim()) return;
   // Pressed before the socket is open: it goes out as soon as it is.
   early = send.disabled && mine && serves() && !connected;
   if (early) status.textContent = gettext("Connecting");
-  if (!send.disabled) ask({ prompt: prompt.value });
+  if (!send.disabled) ask({ prompt: prompt.value, after: turns.last }, { clears: true });
 });
-prompt.addEventListener("input", grow);
+prompt.addEventListener("input", () => {
+  grow();
+  count.look();
+});
+drawer.addEventListener("input", () => count.look());
+renderedFold?.addEventListener("toggle", () => count.look({ now: true }));
 prompt.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   form.requestSubmit();
 });
 stop.addEventListener("click", () => {
-  if (running && chat.stop(running)) status.textContent = gettext("Stopping");
+  if (running && chat.stop(running)) {
+    status.textContent = gettext("Stopping");
+    told("turn:stopping", { uid: running, at: Date.now() / 1000 });
+  }
   prompt.focus();
 });
 document.addEventListener("keydown", (event) => {
@@ -172,12 +212,38 @@ document.addEventListener("keydown", (event) => {
   if (!drawer.hidden) open(false);
   else if (running) stop.click();
 });
-root.addEventListener("click", async (event) => {
+
+// What the buttons of a turn do.
+const ACTIONS = {
+  "[data-regenerate]": (uid) => ask({ regenerate: uid }),
+  "[data-copy-answer]": (uid) => copied(turns.text(uid)),
+  "[data-copy-code]": (_uid, button) => copied(button.closest(".code-block").querySelector("code").textContent),
+  "[data-as-text]": (uid, button) => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(on));
+    turns.asText(uid, on);
+  },
+  "[data-edit]": (_uid, button) => {
+    const article = button.closest("[data-turn]");
+    editQuestion(article, (text) => ask({ edit: article.dataset.turn, prompt: text }));
+  },
+  "[data-branch]": (_uid, button) => {
+    const box = button.closest("[data-branches]");
+    const to = button.dataset.branch === "1" ? box.dataset.next : box.dataset.before;
+    if (to && !running) chat.show(to);
+  },
+  "[data-from-here]": (uid) => {
+    if (running) return;
+    chat.show(uid, { here: true });
+    prompt.focus();
+  },
+};
+root.addEventListener("click", (event) => {
   const article = event.target.closest("[data-turn]");
-  if (event.target.closest("[data-regenerate]") && !running) ask({ regenerate: article.dataset.turn });
-  if (event.target.closest("[data-copy-answer]")) {
-    const done = await copy(article.querySelector("[data-answer]").textContent);
-    toast(done ? "ok" : "bad", done ? gettext("Copied.") : gettext("The browser does not allow copying here."));
+  if (!article) return;
+  for (const [selector, act] of Object.entries(ACTIONS)) {
+    const button = event.target.closest(selector);
+    if (button) act(article.dataset.turn, button);
   }
 });
 root.addEventListener("click", (event) => {
@@ -194,13 +260,13 @@ document.addEventListener("live:drawn", () => {
   refresh();
 });
 
+turns.adopt(state.turns);
 for (const turn of state.turns) {
   band(turn);
   if (turn.state === "streaming") {
     running = turn.uid;
-    turns.again(turn.uid);
     bands.get(turn.uid).first = null;
-    chat.resume(turn.uid, 0);
+    chat.resume(turn.uid);
   }
 }
 turns.toEnd();

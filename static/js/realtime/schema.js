@@ -79,6 +79,14 @@ export const CHAT_COMMANDS = {
       "regenerate": [
         "string",
         "null"
+      ],
+      "edit": [
+        "string",
+        "null"
+      ],
+      "after": [
+        "string",
+        "null"
       ]
     }
   },
@@ -102,6 +110,44 @@ export const CHAT_COMMANDS = {
       ],
       "from_seq": [
         "number"
+      ],
+      "from_mark": [
+        "number"
+      ]
+    }
+  },
+  "show": {
+    "required": [
+      "turn"
+    ],
+    "fields": {
+      "turn": [
+        "string"
+      ],
+      "here": [
+        "boolean"
+      ]
+    }
+  },
+  "count": {
+    "required": [
+      "number"
+    ],
+    "fields": {
+      "number": [
+        "number"
+      ],
+      "prompt": [
+        "string"
+      ],
+      "system_prompt": [
+        "string"
+      ],
+      "after": [
+        "string"
+      ],
+      "with_text": [
+        "boolean"
       ]
     }
   },
@@ -281,6 +327,12 @@ export const SERVER_MESSAGES = {
       ],
       "at": [
         "number"
+      ],
+      "first_mark": [
+        "number"
+      ],
+      "marks": [
+        "array"
       ]
     }
   },
@@ -291,6 +343,43 @@ export const SERVER_MESSAGES = {
     "fields": {
       "turn": [
         "object"
+      ]
+    }
+  },
+  "branch": {
+    "required": [
+      "turns"
+    ],
+    "fields": {
+      "turns": [
+        "array"
+      ]
+    }
+  },
+  "counted": {
+    "required": [
+      "number",
+      "tokens",
+      "context_tokens"
+    ],
+    "fields": {
+      "number": [
+        "number"
+      ],
+      "tokens": [
+        "number",
+        "null"
+      ],
+      "context_tokens": [
+        "number",
+        "null"
+      ],
+      "text": [
+        "string",
+        "null"
+      ],
+      "problem": [
+        "string"
       ]
     }
   }

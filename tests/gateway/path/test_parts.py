@@ -13,7 +13,8 @@ from aiohttp import web
 from apps.gateway.domain.facts import Table
 from apps.gateway.running import Registry, RunningRequest
 from apps.gateway.tracing import Tracing
-from apps.gateway.upstreams.http_client import (
+from apps.gateway.watch import TableHolder
+from apps.streaming.http_client import (
     HIGH_WATER,
     Connection,
     Opening,
@@ -25,7 +26,6 @@ from apps.gateway.upstreams.http_client import (
     request_head,
     with_body,
 )
-from apps.gateway.watch import TableHolder
 from apps.streaming.token_source import StreamError
 from tests.gateway.path.serving import double, openai, route, served, triton
 from tests.streaming.upstreams import Upstream, delta, http_server, last

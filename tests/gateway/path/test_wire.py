@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from apps.gateway.errors import ApiError
-from apps.gateway.upstreams.events import MAX_EVENT_BYTES, EventReader, EventTooLong
 from apps.gateway.wire.answers import ChatWriter, CompletionWriter, usage_of
 from apps.gateway.wire.requests import (
     plain_messages,
@@ -18,6 +17,7 @@ from apps.gateway.wire.requests import (
     read_json,
     read_tokenize,
 )
+from apps.streaming.events import MAX_EVENT_BYTES, EventReader, EventTooLong
 from apps.streaming.token_source import StreamEnd, TokenDelta
 from tests.gateway.path.serving import post, route, served, triton
 from tests.streaming.upstreams import Upstream, http_server, last

@@ -11,6 +11,7 @@ import asyncio
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -353,6 +354,16 @@ class Pool:
             if self._allowed(origin.host, str(address[0]), origin.port):
                 return str(address[0])
         raise UpstreamUnreachable(f"{origin.host} resolves to addresses that are not allowed")
+
+
+_shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
+
+
+def shared_pool() -> Pool:
+    """The pool of the running loop for addresses of our own, without what was idle for too long."""
+    pool = _shared.setdefault(asyncio.get_running_loop(), Pool())
+    pool.sweep()
+    return pool
 
 
 def request_head(origin: Origin, method: str, path: str, headers: dict[str, str]) -> bytes:
