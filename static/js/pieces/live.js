@@ -135,6 +135,10 @@ if (banner && document.querySelector("[data-live], [data-live-samples], [data-li
     }
   });
   follow();
+  // What no topic tells (temperatures, power) is looked at again every so many seconds.
+  for (const region of document.querySelectorAll("[data-live-every]")) {
+    setInterval(() => { if (!document.hidden) source(urlOf(region)).look(); }, 1000 * Number(region.dataset.liveEvery));
+  }
 }
 
 // An action answered with HX-Trigger: refresh.
