@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from apps.core import clock
+from apps.core import database_time
 from apps.fleet.processes import ProcessIdentity, end_tree, mark_of
 from apps.registry import states
 from apps.registry.hub import attempts
@@ -18,7 +18,7 @@ KILL_GRACE_SECONDS = 1.0
 def reap() -> int:
     """Queue checkpoints again whose lease ran out; returns how many. Their child processes on this host end first."""
     reaped = 0
-    expired = Checkpoint.objects.filter(state__in=states.HELD, lease_expires_at__lte=clock.now())
+    expired = Checkpoint.objects.filter(state__in=states.HELD, lease_expires_at__lte=database_time.now())
     for row in expired:
         if row.node_id == settings.INFLIGHT_NODE_ID:
             child = attempts.child_of(row)

@@ -16,4 +16,8 @@ def _host() -> HostFacts:
 
 def host_facts(node_id: str) -> dict[str, Any]:
     """Node id, host name, cores, memory, versions and devices as JSON values."""
-    return {"node_id": node_id, **asdict(_host())}
+    facts = asdict(_host())
+    # What changes from minute to minute says nothing about an engine.
+    for passing in ("folders", "report", "keep_known"):
+        del facts[passing]
+    return {"node_id": node_id, **facts}

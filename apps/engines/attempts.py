@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from apps.core import audit, clock
+from apps.core import audit, clock, database_time
 from apps.core.transitions import amend, announce, transition
 from apps.engines import dispatch, states
 from apps.engines.gpu_counts import gpus_of
@@ -78,14 +78,13 @@ def claim_build(build_id: int, worker: str) -> Claim | None:
             release_leases_of(build, attempt)
             _say_no_room(build, build.gpu)
             return None
-        now = clock.now()
         transition(
             build,
             states.RUNNING,
             actor=worker,
             attempt=attempt,
-            lease_expires_at=now + timedelta(seconds=LEASE_SECONDS),
-            started_at=build.started_at or now,
+            lease_expires_at=database_time.now() + timedelta(seconds=LEASE_SECONDS),
+            started_at=build.started_at or clock.now(),
             stages=[],
             progress=None,
             rate_bytes_per_second=None,
@@ -105,9 +104,23 @@ def _take_slots(build: Build, gpu: Gpu, attempt: int) -> bool:
     if not take(gpu):
         return False
     needed, useful = gpus_of(build, gpu)
-    others = Gpu.objects.filter(node=gpu.node, device=Gpu.Device.GPU, product=gpu.product).exclude(pk=gpu.pk)
+    others = Gpu.objects.filter(
+        node=gpu.node,
+        device=Gpu.Device.GPU,
+        product=gpu.product,
+        condition=Gpu.Condition.OK,
+        mig_parent__isnull=True,
+    ).exclude(pk=gpu.pk)
     taken = 1
-    for other in others.order_by("index"):
+    # Those that NVLink joins to it first, then those on its NUMA node.
+    for other in sorted(
+        others,
+        key=lambda row: (
+            row.nvlink_group != gpu.nvlink_group,
+            row.numa_node != gpu.numa_node,
+            row.index,
+        ),
+    ):
         if taken >= useful:
             break
         taken += take(other)
@@ -123,7 +136,7 @@ def child_of(build: Build) -> ProcessIdentity | None:
 
 def renew_build(build: Build, attempt: int) -> Renewal:
     """Renew the lease of the row and of the slot by 40 s. A lease that has run out is not renewed."""
-    now = clock.now()
+    now = database_time.now()
     with transaction.atomic():
         held = Build.objects.filter(
             pk=build.pk, state=states.RUNNING, attempt=attempt, lease_expires_at__gt=now

@@ -12,18 +12,19 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
-from apps.core import clock
+from apps.core import clock, database_time
 from apps.core.transitions import amend
 from apps.engines import states
 from apps.engines.models import Build
+from apps.engines.place_builds import Look, kept, kept_waits, place_for
 from apps.engines.policy import (
     MESSAGE_LIFE_SECONDS,
     RESEND_AFTER_SECONDS,
     RUN_BUILD,
     UNCLAIMED_AFTER_SECONDS,
 )
-from apps.fleet.models import Gpu, Toolchain
-from apps.fleet.selectors import slots_for_work
+from apps.fleet.domain.placement import Refusal
+from apps.fleet.models import Gpu
 from apps.realtime.broker import BROKER_ERRORS, wake
 
 log = logging.getLogger(__name__)
@@ -41,20 +42,15 @@ def on_commit(build: Build) -> None:
     transaction.on_commit(lambda: _send_quietly(build.pk))
 
 
-def send(build: Build) -> bool:
+def send(build: Build, look: Look | None = None) -> bool:
     """Choose a slot for a queued build and wake its worker. False where it stays queued; the row then says why."""
-    able = able_slots(build, slots_for_work())
-    slot = _slot_for(build, able)
-    if slot is None and build.spec.get("builder") == "trtllm":
-        _explain_toolchain(build)
+    around = look or Look()
+    found = place_for(build, around)
+    if isinstance(found, Refusal):
+        _explain_refusal(build, found)
         return False
+    slot = Gpu.objects.select_related("node").filter(pk=found.gpu).first()
     if slot is None:
-        _explain(
-            build,
-            "no_worker",
-            _("No worker is ready to build."),
-            _("Start the workers (make status shows them); the build then starts by itself."),
-        )
         return False
     other = _running_on(slot).exclude(pk=build.pk).first()
     if other is not None:
@@ -62,9 +58,18 @@ def send(build: Build) -> bool:
             build, "waiting_for_slot", _("Waits for build #%(number)s.") % {"number": other.number}, "", slot
         )
         return False
+    around.sent(build, slot.pk)
     # The row first: the worker may have the message before this returns.
     said = _said_when_sent(build, slot)
-    if not amend(build, states=[states.QUEUED], node=slot.node, gpu=slot, dispatched_at=clock.now(), **said):
+    if not amend(
+        build,
+        states=[states.QUEUED],
+        node=slot.node,
+        gpu=slot,
+        dispatched_at=clock.now(),
+        placement=kept(found),
+        **said,
+    ):
         return False
     try:
         _publish(build, slot)
@@ -107,7 +112,8 @@ def resend() -> int:
         dispatched_at__lt=clock.now() - timedelta(seconds=RESEND_AFTER_SECONDS)
     )
     queued = Build.objects.filter(due, state=states.QUEUED).order_by("number")
-    return sum(send(build) for build in queued)
+    look = Look()
+    return sum(send(build, look) for build in queued)
 
 
 def next_on_commit(gpu: Gpu | None) -> None:
@@ -139,58 +145,40 @@ def _kept_quiet(what: str) -> Iterator[None]:
         log.exception("Waking a worker for %s failed; the sweep sends it again.", what)
 
 
-def able_slots(build: Build, slots: list[Gpu]) -> list[Gpu]:
-    """Those of the slots whose node can do the build: for TensorRT-LLM a GPU beside the toolchain that was chosen."""
-    if build.spec.get("builder") != "trtllm":
-        return slots
-    wanted = build.spec.get("versions") or {}
-    rows = Toolchain.objects.filter(name=build.spec.get("toolchain", ""))
-    nodes = {
-        row.node_id
-        for row in rows
-        if build.spec.get("recipe") in row.recipes and row.release == wanted.get("tensorrt_llm", row.release)
-    }
-    sm = build.spec.get("sm")
-    return [
-        slot
-        for slot in slots
-        if slot.node_id in nodes
-        and slot.device == Gpu.Device.GPU
-        and (sm is None or slot.compute_capability.replace(".", "") in ("", str(sm)))
-    ]
-
-
-def _explain_toolchain(build: Build) -> None:
-    sentence = _("No ready node has a GPU beside the toolchain %(name)s with TensorRT-LLM %(release)s.")
-    names = {
-        "name": build.spec.get("toolchain") or "-",
-        "release": (build.spec.get("versions") or {}).get("tensorrt_llm", "-"),
-    }
-    remedy = _("Start that node's workers, or probe its toolchains again; or cancel and build anew.")
-    _explain(build, "no_toolchain", sentence % names, remedy)
-
-
-def _slot_for(build: Build, slots: list[Gpu]) -> Gpu | None:
-    """The slot that the build had if it is still good, else the one with the fewest builds."""
-    for slot in slots:
-        if slot.pk == build.gpu_id:
-            return slot
-    return min(
-        slots,
-        key=lambda slot: Build.objects.filter(gpu=slot, state__in=states.BUILD.active).count(),
-        default=None,
-    )
+def _explain_refusal(build: Build, refusal: Refusal) -> None:
+    """Why no slot takes the build now: for TensorRT-LLM first which toolchain it needs, then what each node lacks."""
+    if build.spec.get("builder") == "trtllm":
+        reason = "no_toolchain"
+        sentence = _(
+            "No ready node has a GPU beside the toolchain %(name)s with TensorRT-LLM %(release)s."
+        ) % {
+            "name": build.spec.get("toolchain") or "-",
+            "release": (build.spec.get("versions") or {}).get("tensorrt_llm", "-"),
+        }
+        remedy = _("Start that node's workers, or probe its toolchains again; or cancel and build anew.")
+    else:
+        reason, sentence = "no_worker", _("No worker is ready to build.")
+        remedy = _("Start the workers (make status shows them); the build then starts by itself.")
+    _explain(build, reason, f"{sentence} {refusal.sentence}", remedy, waits=kept_waits(refusal))
 
 
 def _running_on(slot: Gpu) -> QuerySet[Build]:
-    return Build.objects.filter(gpu=slot, state=states.RUNNING, lease_expires_at__gt=clock.now())
+    return Build.objects.filter(gpu=slot, state=states.RUNNING, lease_expires_at__gt=database_time.now())
 
 
-def _explain(build: Build, reason: str, sentence: str, remedy: str, slot: Gpu | None = None) -> None:
+def _explain(
+    build: Build,
+    reason: str,
+    sentence: str,
+    remedy: str,
+    slot: Gpu | None = None,
+    waits: dict[str, Any] | None = None,
+) -> None:
     """Tell the person why the build still waits; written once, not at every sweep."""
     said = (reason, sentence, slot.pk if slot else None)
     if (build.reason, build.sentence, build.gpu_id) == said:
         return
+    more: dict[str, Any] = {"placement": waits} if waits is not None else {}
     amend(
         build,
         states=[states.QUEUED],
@@ -199,4 +187,5 @@ def _explain(build: Build, reason: str, sentence: str, remedy: str, slot: Gpu | 
         remedy=remedy,
         gpu=slot,
         node=slot.node if slot else None,
+        **more,
     )

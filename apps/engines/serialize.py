@@ -107,6 +107,7 @@ def build_dict(build: Build) -> dict[str, Any]:
         "retries": build.retries,
         "node": build.node.node_id if build.node else None,
         "slot": f"{build.gpu.device}{build.gpu.index}" if build.gpu else None,
+        "placement": build.placement or None,
         "cancel_requested": build.cancel_requested_at is not None,
         "stages": build.stages,
         "progress": build.progress,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.utils.translation import gettext as _
 
-from apps.core import clock
+from apps.core import database_time
 from apps.core.transitions import transition
 from apps.engines import dispatch, paths, states
 from apps.engines.attempts import Failure, child_of, fail_build
@@ -57,7 +57,7 @@ def _remove_leftovers() -> None:
 
 def _reap(here: Node | None) -> int:
     """End what is left of a build whose worker fell silent, and queue it again (at most twice)."""
-    expired = Build.objects.filter(state=states.RUNNING, lease_expires_at__lte=clock.now())
+    expired = Build.objects.filter(state=states.RUNNING, lease_expires_at__lte=database_time.now())
     reaped = 0
     for build in expired.select_related("node", "gpu"):
         if here is not None and build.node_id == here.pk:

@@ -46,6 +46,7 @@ class GpuInline(TabularInline):
         "uuid",
         "memory_bytes",
         "compute_capability",
+        "condition",
         "total_share",
         "price_per_hour",
     ]
@@ -70,8 +71,10 @@ class NodeAdmin(StatusAdmin, ReadOnlyAdmin):
     list_filter = ["state", "cordoned"]
     search_fields = ["hostname", "node_id"]
     fieldsets = [
-        (_("Node"), {"fields": ["hostname", "node_id", "home", "cordoned", "last_seen"]}),
-        (_("Versions and labels"), {"fields": ["versions", "labels", "protocol_version"]}),
+        (_("Node"), {"fields": ["hostname", "node_id", "home", "last_seen", "clock_skew_seconds"]}),
+        (_("Set aside"), {"fields": ["cordoned", "cordon_reason", "drain_deadline"]}),
+        (_("Versions and labels"), {"fields": ["versions", "labels", "protocol_version", "policy"]}),
+        (_("What it has"), {"fields": ["folders", "gpu_report"]}),
     ]
     inlines = [GpuInline]
     object_actions = (

@@ -17,7 +17,7 @@ class Node(StatusModel):
 
     `folders` is [{name, path, total_bytes, free_bytes, writable}], null sizes where the folder cannot be looked at.
     `gpu_report` is what its driver said last: {status, source, driver_version, cuda_version, nvml_version, findings:
-    [{id, severity, where, message, remedy}]}; empty before the first look. `policy` holds what domain.host_policy says.
+    [{id, severity, where, message, remedy}]}; empty before the first look. `policy` is what domain.host_policy says.
     `clock_skew_seconds` is the host's clock less the database's; it is shown and decides nothing.
     `drain_deadline`: servers of a node in maintenance that have found no other place end then.
     """

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from apps.fleet.domain.silence import LOST_AFTER_SECONDS, ROW_EVERY_SECONDS, SUSPECT_AFTER_SECONDS
 from apps.fleet.models import Gpu, GpuLease
 
-# The protocol between control plane and workers; a worker of another number is refused work.
+__all__ = ["LOST_AFTER_SECONDS", "ROW_EVERY_SECONDS", "SUSPECT_AFTER_SECONDS"]
+
+# The protocol between control plane and workers. A node of another number gets no new work and its servers move away;
+# it raises with every change of a task's arguments or of what a column that workers write means.
 PROTOCOL_VERSION = 1
 
 BEAT_EVERY_SECONDS = 3.0
-ROW_EVERY_SECONDS = 15.0
-# Three beats missed: suspect. Five: lost.
-SUSPECT_AFTER_SECONDS = 9.0
-LOST_AFTER_SECONDS = 15.0
+# Between two looks at the host's GPUs, folders and versions while its worker runs.
+FACTS_EVERY_SECONDS = 60.0
+# A clock that is this far from the database's is worth telling a person; it decides nothing.
+SKEW_TOLD_SECONDS = 2.0
 # A beat stays readable this long, so that its age can be told after the node is lost.
 BEAT_KEPT_SECONDS = 3600
 

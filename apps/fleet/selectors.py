@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
 from django.utils.translation import gettext as _
 
-from apps.core import clock
+from apps.core import database_time
 from apps.core.exceptions import NotFound
 from apps.fleet import beats, states
 from apps.fleet.models import Gpu, GpuLease, Node
+from apps.fleet.policy import PROTOCOL_VERSION
 
 
 def nodes() -> QuerySet[Node]:
@@ -47,22 +50,33 @@ def local_node() -> Node | None:
 
 
 def slots_for_work() -> list[Gpu]:
-    """Slots of nodes that are ready and not cordoned, this host's first."""
-    found = Gpu.objects.filter(node__state=states.READY, node__cordoned=False).select_related("node")
+    """Usable slots of nodes that are ready, not cordoned and speak our protocol, this host's first."""
+    found = Gpu.objects.filter(
+        node__state=states.READY,
+        node__cordoned=False,
+        node__protocol_version=PROTOCOL_VERSION,
+        condition=Gpu.Condition.OK,
+    ).select_related("node")
     return sorted(
         found, key=lambda gpu: (gpu.node.node_id != settings.INFLIGHT_NODE_ID, gpu.node_id, gpu.index)
     )
 
 
-def open_leases(gpu: Gpu) -> QuerySet[GpuLease]:
-    """Leases that count now: neither released nor run out."""
-    runs = Q(expires_at__isnull=True) | Q(expires_at__gt=clock.now())
-    return GpuLease.objects.filter(runs, gpu=gpu, released_at__isnull=True)
+def all_open_leases(now: datetime | None = None) -> QuerySet[GpuLease]:
+    """Leases of the whole fleet that count now: neither released nor run out, by the database's clock."""
+    moment = now or database_time.now()
+    runs = Q(expires_at__isnull=True) | Q(expires_at__gt=moment)
+    return GpuLease.objects.filter(runs, released_at__isnull=True)
 
 
-def free_share(gpu: Gpu) -> int:
+def open_leases(gpu: Gpu, now: datetime | None = None) -> QuerySet[GpuLease]:
+    """Leases on one slot that count now."""
+    return all_open_leases(now).filter(gpu=gpu)
+
+
+def free_share(gpu: Gpu, now: datetime | None = None) -> int:
     """Hundredths of the slot that nobody holds."""
-    taken = open_leases(gpu).aggregate(total=Sum("share"))["total"] or 0
+    taken = open_leases(gpu, now).aggregate(total=Sum("share"))["total"] or 0
     return max(0, gpu.total_share - int(taken))
 
 

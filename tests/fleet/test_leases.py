@@ -20,6 +20,7 @@ from apps.fleet.leases import (
     release_leases_of,
     renew_lease,
     take_lease,
+    take_leases,
 )
 from apps.fleet.models import Gpu, GpuLease, Node
 from apps.fleet.policy import CPU_SHARES
@@ -112,14 +113,24 @@ def test_a_share_that_does_not_exist(slot: Gpu, share: int) -> None:
     assert caught.value.field == "share"
 
 
+def test_several_slots_are_taken_together_or_not_at_all(db: None) -> None:
+    node = register_node("test", "n-gpus", facts=host(gpu_facts(0), gpu_facts(1), gpu_facts(2)))
+    first, second, third = node.gpus.all()
+    found = take_leases([third, first], SERVE, holder(1, "instance"), [50, None])
+    assert found is not None
+    assert [(lease.gpu_id, lease.share) for lease in found] == [(third.pk, 50), (first.pk, 100)]
+    assert take_leases([second, first], SERVE, holder(2, "instance")) is None
+    assert free_share(second) == 100, "what could be had was given back"
+
+
 TAKERS = """
 import sys
 import django
 django.setup()
 from apps.fleet.models import Gpu, Node
-from apps.fleet.leases import take_lease
+from apps.fleet.leases import take_leases
 from apps.fleet.selectors import nodes
-gpu = Gpu.objects.get(pk=int(sys.argv[1]))
+gpus = [Gpu.objects.get(pk=int(pk)) for pk in sys.argv[1].split(",")]
 first = int(sys.argv[2])
 sys.stdin.readline()
 taken = 0
@@ -127,15 +138,19 @@ for number in range(25):
     row = Node(pk=first + number)
     row.kind = "instance"
     list(nodes())
-    taken += take_lease(gpu, "serve", row, share=4) is not None
+    taken += take_leases(gpus, "serve", row, [4] * len(gpus)) is not None
 print(taken)
 """
 
 
 @pytest.mark.django_db(transaction=True)
 def test_four_processes_never_lease_more_than_there_is(tmp_path: Path) -> None:
-    """Read, then write, in four processes at once: on SQLite only IMMEDIATE transactions get through this."""
-    slot = register_node("test", "n-one", facts=host()).gpus.get()
+    """Read, then write, in four processes at once: on SQLite only IMMEDIATE transactions get through this.
+
+    Each takes two slots, half of them in the other order: on PostgreSQL that must not dead-lock.
+    """
+    node = register_node("test", "n-one", facts=host(gpu_facts(0), gpu_facts(1)))
+    slots = [str(slot.pk) for slot in node.gpus.all()]
     environ = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
@@ -145,7 +160,7 @@ def test_four_processes_never_lease_more_than_there_is(tmp_path: Path) -> None:
     }
     takers = [
         subprocess.Popen(
-            [sys.executable, "-c", TAKERS, str(slot.pk), str(1000 * number)],
+            [sys.executable, "-c", TAKERS, ",".join(slots[:: 1 - 2 * (number % 2)]), str(1000 * number)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environ,
@@ -157,5 +172,5 @@ def test_four_processes_never_lease_more_than_there_is(tmp_path: Path) -> None:
     outputs = [taker.communicate("go\n", timeout=60)[0] for taker in takers]
     assert [taker.returncode for taker in takers] == [0, 0, 0, 0], "no transaction failed"
     assert sum(int(output) for output in outputs) == 25
-    assert free_share(slot) == 0
-    assert GpuLease.objects.filter(released_at__isnull=True).count() == 25
+    assert [free_share(slot) for slot in node.gpus.all()] == [0, 0]
+    assert GpuLease.objects.filter(released_at__isnull=True).count() == 50

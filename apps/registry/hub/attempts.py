@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from apps.core import clock
+from apps.core import clock, database_time
 from apps.core.transitions import amend, transition
 from apps.registry import states
 from apps.registry.hub import dispatch
@@ -62,7 +62,7 @@ class Failure:
 def claim_fetch(checkpoint_id: int, worker: str, node_id: str) -> Claim | None:
     """Take a waiting checkpoint for this worker: attempt + 1 and a lease. None: not to be had."""
     row = dispatch.waiting().filter(pk=checkpoint_id).first()
-    now = clock.now()
+    now = database_time.now()
     if row is None or (row.not_before is not None and row.not_before > now):
         return None
     previous, attempt = child_of(row), row.attempt + 1
@@ -97,7 +97,7 @@ def child_of(row: Checkpoint) -> Child | None:
 
 def renew_fetch(row: Checkpoint, attempt: int) -> bool:
     """Renew the lease by 40 s; False where it has run out, or another attempt owns the row."""
-    now = clock.now()
+    now = database_time.now()
     held = Checkpoint.objects.filter(
         pk=row.pk, state__in=states.HELD, attempt=attempt, lease_expires_at__gt=now
     )
