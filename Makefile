@@ -1,5 +1,5 @@
 # Inflight on one machine. All of it is in deploy/local; `make help` says what there is.
-.PHONY: study help up status down test test-full rolling chaos lint lock
+.PHONY: study help up worker status down test test-full rolling chaos scaling rollback hosts lint lock
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -25,6 +25,18 @@ rolling: ## 100 rolling updates under 8 running streams (UPDATES=5, STREAMS=8)
 
 chaos: ## Break one part after the other under 16 running streams, and print the table (STREAMS=16, ONLY=redis)
 	@sh deploy/local/launch.sh chaos
+
+scaling: ## A deployment that follows its load, asleep and awake again, under running streams (3 minutes)
+	@sh deploy/local/launch.sh scaling
+
+rollback: ## How quickly a change that cannot serve is taken back, under running streams (2 minutes)
+	@sh deploy/local/launch.sh rollback
+
+hosts: ## Three hosts as three homes: join by token, a store, doors, a roll-out from host to host (5 minutes)
+	@sh deploy/local/launch.sh hosts
+
+worker: ## Start this host's workers of an installation elsewhere; the page of the fleet makes the command that joins
+	@sh deploy/local/launch.sh worker
 
 lint: ## Formatting, lint, types, layers and migrations
 	@sh deploy/local/launch.sh lint

@@ -12,6 +12,7 @@ from apps.core import audit, database_time
 from apps.core.exceptions import InvalidInput
 from apps.core.transitions import transition
 from apps.fleet import beats, states
+from apps.fleet.join_tokens import create_join_token, redeem_join_token, revoke_join_token
 from apps.fleet.leases import (
     release_expired,
     release_lease,
@@ -34,17 +35,20 @@ from apps.fleet.toolchains import probe_toolchains, record_toolchains
 
 __all__ = [
     "beat",
+    "create_join_token",
     "echo",
     "end_maintenance",
     "forget_node",
     "probe_toolchains",
     "record_facts",
     "record_toolchains",
+    "redeem_join_token",
     "register_node",
     "release_expired",
     "release_lease",
     "release_leases_of",
     "renew_lease",
+    "revoke_join_token",
     "saw_node",
     "set_cordoned",
     "set_labels",

@@ -16,6 +16,7 @@ from apps.control.api import router as control_router
 from apps.core.exceptions import NotFound
 from apps.engines.api import router as engines_router
 from apps.fleet.api import router as fleet_router
+from apps.fleet.join_api import router as join_router
 from apps.gateway.api import router as gateway_router
 from apps.loadtests.api import router as loadtests_router
 from apps.registry.api import router as registry_router
@@ -47,6 +48,7 @@ for router in (
     serving_router,
     repositories_router,
     fleet_router,
+    join_router,
     telemetry_router,
     control_router,
     loadtests_router,

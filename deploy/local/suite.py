@@ -35,8 +35,14 @@ LIMITS = {
     "faults": 480,
 }
 FULL_FACTOR = 6
-# What `make rolling` and `make chaos` run, and how long they may take.
-UPHEAVALS = {"rolling": "tests.chaos.rolling", "chaos": "tests.chaos.upheaval"}
+# What `make rolling`, `make chaos` and so on run, and how long they may take.
+UPHEAVALS = {
+    "rolling": "tests.chaos.rolling",
+    "chaos": "tests.chaos.upheaval",
+    "scaling": "tests.chaos.scaling",
+    "rollback": "tests.chaos.rollback",
+    "hosts": "tests.hosts.three",
+}
 UPHEAVAL_SECONDS = 3600
 # These wait more than they compute, for processes and for a browser. Files stay whole, as their servers are shared.
 # Browser tests keep their order: the journey with its whole stack comes first.

@@ -22,6 +22,7 @@ from apps.dashboard.pages import page
 from apps.engines.models import Build
 from apps.engines.states import BUILD
 from apps.fleet import beats, selectors
+from apps.fleet.inputs import policy_of
 from apps.fleet.models import Gpu, GpuLease, Node
 from apps.loadtests.models import LoadRun
 from apps.loadtests.states import LOADRUN
@@ -50,6 +51,8 @@ def node(request: HttpRequest, node_id: str) -> HttpResponse:
         "probing": _probing(row),
         "beats": _beats(row),
         "versions": _versions(row),
+        "policy": policy_of(row.policy),
+        "policy_purposes": GpuLease.Purpose.choices,
         "instances": Instance.objects.filter(node=row)
         .exclude(state__in=serving.NO_PROCESS)
         .select_related("deployment", "revision", "gpu"),

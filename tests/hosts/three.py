@@ -1,0 +1,289 @@
+"""Three hosts, as three homes on this machine: `python -m tests.hosts.three` (make hosts).
+
+One home runs everything; two join it with tokens over HTTP. They share a PostgreSQL and a Redis with passwords
+over TLS and a store of engines. What the first one built serves on the second, its answers, log and figures come
+through the second one's door, a roll-out leads to the third under running streams, and a host that loses its control
+worker goes on serving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.installation import Installation
+from tests.chaos.streams import Streams
+from tests.hosts.servers import authority, postgres_over_tls, redis_over_tls
+from tests.support.stack import Stack, running_stack
+from tests.support.triton import CHECKOUT
+
+JOIN_SECONDS, DEMO_SECONDS, PLACE_SECONDS, DOWN_SECONDS = 300.0, 600.0, 240.0, 90.0
+SERVING = ("INFLIGHT_SERVING_", "INFLIGHT_TRITON_")
+
+
+class Worker:
+    """A home that joined."""
+
+    def __init__(self, name: str, home: Path, environ: dict[str, str]) -> None:
+        self.name, self.home, self.environ = name, home, environ
+        self.node_id = ""
+
+    def launcher(self, command: str, seconds: float, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run one command of the launcher on this home."""
+        return subprocess.run(
+            [str(CHECKOUT / ".venv/bin/python"), "-m", "deploy.local", command],
+            cwd=CHECKOUT,
+            env={**self.environ, **more},
+            timeout=seconds,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@contextlib.contextmanager
+def joined(installation: Installation, names: tuple[str, ...]) -> Iterator[list[Worker]]:
+    """Homes that joined with a token each, ended and removed afterwards."""
+    found = []
+    try:
+        for name in names:
+            found.append(_join(installation, name))
+        yield found
+    finally:
+        for worker in found:
+            worker.launcher("down", DOWN_SECONDS)
+            shutil.rmtree(worker.home, ignore_errors=True)
+
+
+def _join(installation: Installation, name: str) -> Worker:
+    home = Path(tempfile.mkdtemp(prefix=f"inflight-{name}-"))
+    environ = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("INFLIGHT_", "PYTEST_", "DJANGO_", "DATABASE_URL", "MAKE", "MFLAGS"))
+    }
+    own = {key: value for key, value in installation.environment.items() if key.startswith(SERVING)}
+    worker = Worker(name, home, {**environ, **own, "INFLIGHT_HOME": str(home)})
+    made = installation.call("POST", "/join-tokens", {"labels": {"host": name}, "minutes": 15})
+    token = {
+        "INFLIGHT_JOIN_URL": installation.environment["INFLIGHT_WEB_URL"],
+        "INFLIGHT_JOIN_TOKEN": made["token"],
+    }
+    began = time.monotonic()
+    done = worker.launcher("worker", JOIN_SECONDS, **token)
+    assert done.returncode == 0, done.stdout + done.stderr
+    worker.node_id = installation.call("GET", "/join-tokens")["items"][0]["used_by"]
+    say(f"{name} joined as {worker.node_id} after {time.monotonic() - began:.1f} s")
+    _nothing_leaks(made["token"])
+    assert (home / "run/environment").stat().st_mode & 0o777 == 0o600
+    return worker
+
+
+def _nothing_leaks(token: str) -> None:
+    """The token stands in no command line, and in no environment but of what has ended by now."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                assert token.encode() not in (entry / "cmdline").read_bytes(), entry
+                assert token.encode() not in (entry / "environ").read_bytes(), entry
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(text, flush=True)
+
+
+def place(installation: Installation, name: str) -> dict[str, Any]:
+    """Change the demo so that it runs on the host of that label, deploy, and wait until it serves there alone."""
+    shown = installation.show()
+    body = {
+        "build": shown["build_profile"],
+        "batching": shown["batching"],
+        "replicas": 1,
+        "placement": {"labels": {"host": name}},
+        "slo": shown["slo"],
+        "rollout": shown["rollout"],
+    }
+    installation.call("PUT", f"/deployments/{installation.deployment}", body)
+    installation.call("POST", f"/deployments/{installation.deployment}/deploy")
+
+    def there() -> dict[str, Any] | None:
+        serving = installation.instances("serving", "draining")
+        node = _node_of(installation, name)
+        return serving[0] if len(serving) == 1 and serving[0]["node_id"] == node else None
+
+    found, seconds = installation.until(there, PLACE_SECONDS, f"the demo serves on {name} alone")
+    say(f"the demo serves on {name} ({found['uid']}) after {seconds:.1f} s")
+    return dict(found)
+
+
+def _node_of(installation: Installation, name: str) -> str:
+    nodes = installation.call("GET", "/nodes")["items"]
+    return str(next(each["node_id"] for each in nodes if each["labels"].get("host") == name))
+
+
+def answers(installation: Installation, key: str) -> str:
+    """What the demo answers through the gateway."""
+    import httpx
+
+    body = {
+        "model": installation.deployment,
+        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "max_tokens": 16,
+    }
+    answer = httpx.post(
+        f"{installation.gateway_url}/chat/completions",
+        json=body,
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=60,
+    )
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+def prove(installation: Installation, workers: list[Worker], streams: int) -> None:
+    """All that is claimed of several hosts."""
+    first, second = workers
+    nodes = installation.call("GET", "/nodes")["items"]
+    assert len(nodes) == 3, nodes
+    assert {each["state"] for each in nodes} == {"ready"}, nodes
+    key = installation.gateway_key()
+    server = place(installation, first.name)
+    engines = [path.name for path in (first.home / "engines").iterdir() if not path.name.startswith(".")]
+    assert len(engines) == 1, engines
+    say(f"its engine {engines[0][:12]} came from the store, checked by SHA-256")
+    text = answers(installation, key)
+    assert text.strip(), "an answer through the door"
+    say(f"the gateway answers through the door: {text.strip()[:60]!r}")
+    log = installation.call("GET", f"/instances/{server['uid']}/log?offset=-2000&limit=65536")
+    assert log["text"], log
+    assert log["size"] >= log["offset"] > 0, log
+    later = installation.call(
+        "GET", f"/instances/{server['uid']}/log?offset={log['offset'] - 100}&limit=1024"
+    )
+    assert later["start"] == log["offset"] - 100, later
+    say(f"its log of {log['size']} bytes is read by offset through the door")
+    _figures(installation, server)
+    running = Streams(installation.gateway_url, key, count=streams, tokens=64).start()
+    try:
+        running.wait_open(streams)
+        place(installation, second.name)
+        _without_control(installation, second, running)
+    finally:
+        running.stop()
+    lost = running.lost()
+    assert not lost, [(each.outcome, each.detail) for each in lost[:5]]
+    assert running.duplicates() == 0
+    say(
+        f"{running.summary().get('ok', 0)} streams whole, 0 lost, 0 doubled, while the demo moved between hosts"
+    )
+
+
+def _figures(installation: Installation, server: dict[str, Any]) -> None:
+    """The server's metrics, its process's memory and its host's memory reach the first host."""
+
+    def told() -> Any:
+        query = f"scope=instance&name={server['uid']}&since={time.time() - 20}&keys=slots,rss_bytes"
+        points = installation.call("GET", f"/telemetry/series?{query}")["points"]
+        return next((each for each in points if each.get("slots") and each.get("rss_bytes")), None)
+
+    found, seconds = installation.until(told, 40, "figures of the server on another host")
+    say(
+        f"its figures arrive after {seconds:.1f} s: {found['slots']:.0f} slots, {found['rss_bytes'] / 2**20:.0f} MiB"
+    )
+    query = f"scope=node&name={server['node_id']}&since={time.time() - 30}&keys=host_memory_used_bytes"
+
+    def host() -> bool:
+        return any(
+            each.get("host_memory_used_bytes")
+            for each in installation.call("GET", f"/telemetry/series?{query}")["points"]
+        )
+
+    installation.until(host, 30, "figures of the other host")
+
+
+def _without_control(installation: Installation, worker: Worker, running: Streams) -> None:
+    """The host's control worker is killed: it is restarted, and what runs there never notices."""
+    before = running.summary().get("ok", 0)
+    states = [each for each in _pids(worker, "ctl@") if each]
+    assert states
+    for pid in states:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 9)
+    installation.until(lambda: running.summary().get("ok", 0) > before + 3, 60, "streams go on")
+    installation.until(lambda: _pids(worker, "ctl@"), 30, "the control worker is back")
+    say("its control worker was killed and came back; the streams went on")
+
+
+def _pids(worker: Worker, mark: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if f"{mark}{worker.node_id}" in command:
+                    found.append(int(entry.name))
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=4)
+    options = parser.parse_args(argv)
+    with contextlib.ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="inflight-hosts-")))
+        folder.chmod(0o755)
+        signed = authority(folder / "tls")
+        database = held.enter_context(postgres_over_tls(signed))
+        redis = held.enter_context(redis_over_tls(signed, folder / "redis"))
+        say("PostgreSQL and Redis answer, with passwords and over TLS only")
+        variables = {
+            "DATABASE_URL": database,
+            "INFLIGHT_REDIS_URL": redis,
+            "INFLIGHT_REDIS_CA": str(signed.certificate),
+            "INFLIGHT_JOIN_DATABASE_URL": database,
+            "INFLIGHT_JOIN_REDIS_URL": redis,
+            "INFLIGHT_STORE": str(folder / "store"),
+            # The demo is waited for below: on a busy machine it takes longer than a start may.
+            "WAIT": "web",
+        }
+        stack: Stack = held.enter_context(running_stack(**variables))
+        installation = Installation(stack)
+        say(f"the first host is ready: {installation.environment['INFLIGHT_WEB_URL']}")
+        workers = held.enter_context(joined(installation, ("b", "c")))
+        say(f"the demo is ready {installation.ready(DEMO_SECONDS):.0f} s later")
+        prove(installation, workers, options.streams)
+        _refused(installation)
+    say("Three hosts hold together.")
+    return 0
+
+
+def _refused(installation: Installation) -> None:
+    """A token lets one host in."""
+    import httpx
+
+    spent = installation.call("GET", "/join-tokens")["items"][0]
+    assert spent["state"] == "used", json.dumps(spent)
+    url = f"{installation.environment['INFLIGHT_WEB_URL']}/api/v1/join"
+    answer = httpx.post(
+        url,
+        json={"node_id": "n-x", "hostname": "x"},
+        headers={"Authorization": "Bearer ifj_nothing"},
+        timeout=10,
+    )
+    assert answer.status_code == 401, answer.text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
