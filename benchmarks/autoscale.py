@@ -13,6 +13,7 @@ than TURNS_TOO_MANY times more often than its curve.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
@@ -60,14 +61,26 @@ def _noise(seed: int) -> Callable[[float], float]:
     return lambda at: float(levels[int(at // 20) % HOUR])
 
 
+def _wave(at: float) -> float:
+    return 3.15 - 2.85 * math.cos(2 * math.pi * at / (24 * HOUR))
+
+
+def _office(at: float) -> float:
+    return 3.0 if 8 <= at / HOUR < 16 else 0.0
+
+
+def _steps(at: float) -> float:
+    return (1.0, 4.0, 2.0, 6.0, 1.0)[int(at // 1800)]
+
+
 CURVES = (
-    Curve("steps", "1, 4, 2, 6, 1 requests/s, 30 min each", 9000, lambda at: (1.0, 4.0, 2.0, 6.0, 1.0)[int(at // 1800)]),
-    Curve("wave", "a day: 0.3 to 6 requests/s", 24 * HOUR, lambda at: 3.15 - 2.85 * math.cos(2 * math.pi * at / (24 * HOUR))),
+    Curve("steps", "1, 4, 2, 6, 1 requests/s, 30 min each", 9000, _steps),
+    Curve("wave", "a day: 0.3 to 6 requests/s", 24 * HOUR, _wave),
     Curve("spikes", "0.8 requests/s, every 30 min 5 for 90 s", 4 * HOUR, _spikes),
     Curve("noise", "2 requests/s on average, another level every 20 s", 4 * HOUR, _noise(7)),
-    Curve("steady", "2 requests/s, at the edge of two numbers of servers", 4 * HOUR, lambda at: 2.5),
-    Curve("office", "8 hours of 3 requests/s, 16 without any; sleeps", 24 * HOUR, lambda at: 3.0 if 8 <= at / HOUR < 16 else 0.0, 900.0),
-)  # fmt: skip
+    Curve("steady", "2.5 requests/s, at the edge of two numbers of servers", 4 * HOUR, lambda at: 2.5),
+    Curve("office", "8 hours of 3 requests/s, 16 without any; sleeps", 24 * HOUR, _office, 900.0),
+)
 
 
 @dataclass(slots=True)
@@ -160,7 +173,9 @@ def run(curve: Curve, start_up: float, seed: int, fixed: int | None = None) -> O
     found.changes = len(directions)
     found.turns = _turns(directions)
     levels = [needed(curve.rate(float(at))) for at in range(0, curve.seconds, 60)]
-    found.needed_turns = _turns([after - before for before, after in zip(levels, levels[1:], strict=False) if after != before])
+    found.needed_turns = _turns(
+        [after - before for before, after in itertools.pairwise(levels) if after != before]
+    )
     found.beyond = max(0, found.most - max(levels))
     return found
 
@@ -212,25 +227,29 @@ def _over(world: World) -> int:
 
 def _turns(directions: list[int]) -> int:
     signs = [1 if each > 0 else -1 for each in directions]
-    return sum(1 for before, after in zip(signs, signs[1:], strict=False) if before != after)
+    return sum(1 for before, after in itertools.pairwise(signs) if before != after)
 
 
 def compared(curve: Curve, start_up: float, seed: int) -> list[Outcome]:
     """Scaled, with as many servers as the peak needs, and with as many as the mean does."""
     rates = [curve.rate(float(at)) for at in range(0, curve.seconds, 10)]
     peak, mean = needed(max(rates)), needed(sum(rates) / len(rates))
-    return [run(curve, start_up, seed), *(run(curve, start_up, seed, each) for each in sorted({peak, mean}, reverse=True))]
+    return [
+        run(curve, start_up, seed),
+        *(run(curve, start_up, seed, each) for each in sorted({peak, mean}, reverse=True)),
+    ]
 
 
 def table(rows: list[Outcome]) -> str:
     """Markdown."""
     lines = [
-        "| curve | servers | changes | turns (of the curve) | most | beyond | minutes over | server hours | longest wait (s) |",
+        "| curve | servers | changes | turns (of the curve) | most | beyond | minutes over | server hours "
+        "| longest wait (s) |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.curve} | {row.servers} | {row.changes} | {row.turns} ({row.needed_turns}) | {row.most} | {row.beyond} "
-        f"| {row.minutes_over} | {row.server_hours:.1f} | {row.longest_wait_s:.0f} |"
+        f"| {row.curve} | {row.servers} | {row.changes} | {row.turns} ({row.needed_turns}) | {row.most} "
+        f"| {row.beyond} | {row.minutes_over} | {row.server_hours:.1f} | {row.longest_wait_s:.0f} |"
         for row in rows
     ]
     return "\n".join(lines)
@@ -245,7 +264,9 @@ def holds(rows: list[Outcome]) -> bool:
 
 def main() -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = [curve.name for curve in CURVES]
     parser.add_argument("--curve", nargs="*", choices=names, default=names)
     parser.add_argument("--start-up", type=float, default=START_UP)

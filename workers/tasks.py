@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from redis.exceptions import RedisError
 
 import workers.node  # noqa: F401 - connects to the worker's signals
-from apps.control import canary
+from apps.control import autoscale, canary
 from apps.engines import retention
 from apps.engines import sweep as engines_sweep
 from apps.fleet import services as fleet
@@ -71,6 +71,10 @@ def sweep() -> None:
 def reconcile() -> None:
     """One tick of this node: the echo through the queue, then its servers."""
     _echo()
+    try:
+        autoscale.wake_asked()
+    except (DatabaseError, RedisError) as error:
+        log.warning("Whether a sleeping deployment is asked for is not known: %s", error)
     reconcile_node()
 
 
@@ -85,6 +89,7 @@ def _sweeps() -> list[tuple[str, Callable[[], object]]]:
         ("load runs", load_sweep.reap),
         ("loadtests", loadtests_sweep.sweep),
         ("canaries", canary.sweep),
+        ("scaling", autoscale.sweep),
         ("retention", retention.run_scheduled),
         ("logs", log_rotation.rotate_server_logs),
     ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from apps.chat import buffer, serialize, sources, states
+from apps.chat import buffer, serialize, sources, states, waking
 from apps.chat.models import Timeline, Turn
 from apps.chat.textlog import Chance, Mark, Piece, TextLog, mark_json
 from apps.core import clock, transitions
@@ -109,6 +109,7 @@ class RunningTurn:
 
     async def _answer(self) -> Ending:
         try:
+            await waking.until_serves(self.turn_id)
             answering = await pool.run(lambda: sources.prepare(_load(self.turn_id)))
         except InflightError as error:
             return Ending(states.FAILED, error.code, error.sentence, error.remedy)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, may, require
 from apps.chat import params as sampling
-from apps.chat import selectors, states, turn_runner
+from apps.chat import selectors, states, turn_runner, waking
 from apps.chat.models import Conversation, Turn
 from apps.core import audit, clock, ids
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
@@ -197,7 +197,7 @@ def _begin(
 
 
 def _require_serving(deployment: Deployment) -> None:
-    if serving_instances(deployment).exists():
+    if serving_instances(deployment).exists() or waking.wakes(deployment):
         return
     raise NotPossibleNow(
         "nothing_serving",

@@ -40,7 +40,9 @@ async def until_serves(turn_id: int) -> None:
 
 def _wait(turn_id: int) -> float | None:
     """How long to wait at most; null where it serves or does not wake."""
-    row = Deployment.objects.filter(pk__in=Turn.objects.filter(pk=turn_id).values("conversation__deployment")).first()
+    row = Deployment.objects.filter(
+        pk__in=Turn.objects.filter(pk=turn_id).values("conversation__deployment")
+    ).first()
     if row is None or serving_instances(row).exists():
         return None
     return wait_for_waking(row)

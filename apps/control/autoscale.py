@@ -158,7 +158,9 @@ def wake_asked() -> int:
     for ids, number in _waits_for_sleepers(set(rows)).items():
         row = rows[ids]
         sentence = _("%(count)d requests wait for it at the gateway: it is woken.") % {"count": number}
-        decision = Decision(max(1, scaling_of(row).min_replicas), "wake", "asked", sentence, {"asked": number})
+        decision = Decision(
+            max(1, scaling_of(row).min_replicas), "wake", "asked", sentence, {"asked": number}
+        )
         woken += autoscale.change(ACTOR, row, decision)
     return woken
 
@@ -170,7 +172,9 @@ def _waits_for_sleepers(sleeping: set[int]) -> dict[int, int]:
         return {}
     others = {each for ids in waits for each in ids} - sleeping
     serving = set(
-        Instance.objects.filter(deployment__in=others, state=states.SERVING).values_list("deployment", flat=True)
+        Instance.objects.filter(deployment__in=others, state=states.SERVING).values_list(
+            "deployment", flat=True
+        )
     )
     found: dict[int, int] = {}
     for ids in waits:

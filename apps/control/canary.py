@@ -64,7 +64,7 @@ def _look(revision: Revision, read: Read) -> str:
     new_rows, old_rows = _instances(deployment, revision)
     new = figures_of(read([row.pk for row in new_rows], since, now)) if new_rows else Figures()
     old = figures_of(read([row.pk for row in old_rows], since, now)) if old_rows else Figures()
-    wanted = wanted_at(settings.canary[step].weight, revision.replicas)
+    wanted = wanted_at(settings.canary[step].weight, deployment.servers_of(revision))
     verdict = judge(
         Promise(slo.ttft_ms, slo.itl_ms, slo.error_rate),
         Progress(

@@ -35,7 +35,9 @@ def _behind(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     targets: dict[str, list[str]] = {name: [name] for name in names}
     for route in GatewayRoute.objects.filter(name__in=list(targets)):
         if route.targets:
-            targets[route.name] = [str(each["deployment"]) for each in route.targets if each.get("deployment")]
+            targets[route.name] = [
+                str(each["deployment"]) for each in route.targets if each.get("deployment")
+            ]
     wanted = {each for found in targets.values() for each in found}
     ids = dict(Deployment.objects.filter(name__in=wanted).values_list("name", "pk"))
     return {name: tuple(ids[each] for each in found if each in ids) for name, found in targets.items()}
@@ -74,7 +76,7 @@ def history(deployment: int, since: float) -> list[tuple[float, float]]:
 
 
 def during(entries: Sequence[tuple[float, float]], since: float, until: float) -> float | None:
-    """How many waited on average in a range: of the entries in it, else as the last one before it said; null: unknown."""
+    """How many waited on average in a range: by the entries in it, else by the last one before it; null: unknown."""
     inside = [number for at, number in entries if since <= at < until]
     if inside:
         return sum(inside) / len(inside)

@@ -73,7 +73,7 @@ def subject_of(deployment: Deployment, revision: Revision) -> Subject:
         batching=batching,
         builder=builder,
         device=_device(deployment),
-        replicas=revision.replicas,
+        replicas=max(1, deployment.servers_of(revision)),
         # The embedded model keeps each slot's cache and looks for the longest common beginning.
         reuse=True if builder == "llamacpp" else _flag(batching.get("enable_kv_cache_reuse")),
         # It also processes prompts in pieces beside running answers.

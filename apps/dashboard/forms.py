@@ -10,7 +10,8 @@ from django.utils.translation import gettext_lazy as _
 from apps.engines.models import BuildProfile, Quantization
 from apps.registry.models import Checkpoint
 from apps.registry.states import READY
-from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.models import BatchingProfile
+from apps.serving.policy_forms import PolicyForm, policy_values
 
 _NAME = {"autocomplete": "off", "spellcheck": "false", "maxlength": "63", "class": "input mono"}
 _PATH = {"autocomplete": "off", "spellcheck": "false", "class": "input mono"}
@@ -157,7 +158,7 @@ class BuildForm(forms.Form):
     )
 
 
-class DeploymentForm(forms.Form):
+class DeploymentForm(PolicyForm):
     """What a deployment serves, how requests share it, and how often."""
 
     name = forms.CharField(
@@ -185,57 +186,6 @@ class DeploymentForm(forms.Form):
         choices=[("any", _("any")), ("cpu", _("CPU slot")), ("gpu", _("GPU"))],
         initial="any",
     )
-    slo_ttft_ms = forms.FloatField(
-        label=_("TTFT at most (ms)"), required=False, help_text=_("90th percentile. Empty: not promised.")
-    )
-    slo_itl_ms = forms.FloatField(
-        label=_("ITL at most (ms)"), required=False, help_text=_("90th percentile between two tokens.")
-    )
-    slo_error_percent = forms.FloatField(
-        label=_("Failed requests at most (%)"),
-        required=False,
-        min_value=0,
-        max_value=100,
-        help_text=_("Failed and rejected among all."),
-    )
-    slo_window_seconds = forms.IntegerField(
-        label=_("Judged over (s)"), required=False, help_text=_("Empty: 300.")
-    )
-    max_surge = forms.IntegerField(
-        label=_("Servers beyond the wanted number"),
-        required=False,
-        min_value=0,
-        help_text=_("Empty: 1, so that a new server starts beside the old one. Cost: memory for both."),
-    )
-    max_unavailable = forms.IntegerField(
-        label=_("Servers that may be missing"),
-        required=False,
-        min_value=0,
-        help_text=_("Empty: 0. More is quicker, and requests wait meanwhile."),
-    )
-    progress_seconds = forms.IntegerField(
-        label=_("Longest time without progress (s)"),
-        required=False,
-        help_text=_("Empty: 600. Then the revision before goes on."),
-    )
-    drain_seconds = forms.IntegerField(
-        label=_("Time for streams to end (s)"),
-        required=False,
-        min_value=0,
-        help_text=_("Empty: 120. A replaced server is ended when its streams are, or after this."),
-    )
-    canary = forms.CharField(
-        label=_("Canary steps"),
-        required=False,
-        max_length=200,
-        widget=forms.TextInput(
-            attrs={"autocomplete": "off", "class": "input mono", "placeholder": "10:300, 50:600"}
-        ),
-        help_text=_(
-            "Percent of new requests and seconds, as 10:300, 50:600. Each step is judged by the service level. "
-            "Empty: all at once."
-        ),
-    )
     deploy = forms.BooleanField(label=_("Deploy at once"), required=False, initial=True)
 
     def values(self) -> dict[str, Any]:
@@ -247,69 +197,5 @@ class DeploymentForm(forms.Form):
             "batching": data["batching"],
             "replicas": data["replicas"],
             "placement": {"device": data["device"]},
-            "slo": self._slo(),
-            "rollout": self._rollout(),
+            **policy_values(data),
         }
-
-    def _slo(self) -> dict[str, Any]:
-        data = self.cleaned_data
-        percent = data["slo_error_percent"]
-        found = {
-            "ttft_ms": data["slo_ttft_ms"],
-            "itl_ms": data["slo_itl_ms"],
-            "error_rate": percent / 100 if percent is not None else None,
-            "window_seconds": data["slo_window_seconds"],
-        }
-        return {key: value for key, value in found.items() if value is not None}
-
-    def _rollout(self) -> dict[str, Any]:
-        names = ("max_surge", "max_unavailable", "progress_seconds", "drain_seconds")
-        found = {name: self.cleaned_data[name] for name in names if self.cleaned_data[name] is not None}
-        return {**found, "canary": self.cleaned_data["canary"]} if self.cleaned_data["canary"] else found
-
-    def clean_canary(self) -> list[dict[str, int]]:
-        """The steps. Raises ValidationError naming the word that is none."""
-        steps = []
-        for word in str(self.cleaned_data["canary"]).replace(",", " ").split():
-            weight, colon, seconds = word.partition(":")
-            if not (colon and weight.isdecimal() and seconds.isdecimal() and len(word) < 16):
-                raise forms.ValidationError(
-                    _("%(word)s is no step; write percent:seconds, as 10:300."), params={"word": word}
-                )
-            steps.append({"weight": int(weight), "seconds": int(seconds)})
-        return steps
-
-
-def policy_initial(row: Deployment) -> dict[str, Any]:
-    """What the fields of service level and roll-out show of a deployment: only what was set."""
-    slo, rollout = dict(row.slo), dict(row.rollout)
-    rate = slo.get("error_rate")
-    steps = rollout.get("canary", [])
-    return {
-        "slo_ttft_ms": slo.get("ttft_ms"),
-        "slo_itl_ms": slo.get("itl_ms"),
-        "slo_error_percent": rate * 100 if rate is not None else None,
-        "slo_window_seconds": slo.get("window_seconds"),
-        **{
-            key: rollout.get(key)
-            for key in ("max_surge", "max_unavailable", "progress_seconds", "drain_seconds")
-        },
-        "canary": ", ".join(f"{step['weight']}:{step['seconds']}" for step in steps),
-    }
-
-
-# Which field of the form shows what the service says of a part of a document.
-POLICY_FIELDS = {
-    "placement.device": "device",
-    "slo": "slo_ttft_ms",
-    "slo.ttft_ms": "slo_ttft_ms",
-    "slo.itl_ms": "slo_itl_ms",
-    "slo.error_rate": "slo_error_percent",
-    "slo.window_seconds": "slo_window_seconds",
-    "rollout": "canary",
-    "rollout.canary": "canary",
-    "rollout.max_surge": "max_surge",
-    "rollout.max_unavailable": "max_unavailable",
-    "rollout.progress_seconds": "progress_seconds",
-    "rollout.drain_seconds": "drain_seconds",
-}

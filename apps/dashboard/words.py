@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy as _
 STATES: dict[str, Promise] = {
     "acknowledged": _("acknowledged"),
     "active": _("active"),
+    "asleep": _("asleep"),
     "cancelled": _("cancelled"),
     "clearing": _("clearing up"),
     "degraded": _("degraded"),

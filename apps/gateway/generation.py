@@ -20,7 +20,6 @@ from apps.gateway.call import Call
 from apps.gateway.domain.facts import KeyFacts, Route, Upstream
 from apps.gateway.errors import ApiError
 from apps.gateway.http import check_json
-from apps.streaming.http_client import Opening
 from apps.gateway.upstreams.openai import ExternalAnswer
 from apps.gateway.upstreams.triton import StreamFailed, TokenStream
 from apps.gateway.wire.answers import DONE, ChatWriter, CompletionWriter, Writer
@@ -31,6 +30,7 @@ from apps.gateway.wire.requests import (
     read_completion,
     read_json,
 )
+from apps.streaming.http_client import Opening
 from apps.streaming.token_source import (
     GenerationRequest,
     StreamEnd,
@@ -122,7 +122,8 @@ class Generation(Call):
         return self.parts.holder.table.routes.get(route.name, route)
 
     async def _on_route(self, key: KeyFacts, route: Route) -> None:
-        if not route.upstreams and (route.fallback or not self.parts.served_lately(route.name)):
+        gone = not route.upstreams and not route.wakes
+        if gone and (route.fallback or not self.parts.served_lately(route.name)):
             raise _Elsewhere(no_upstream(route))
         generation = await self._generation(key, route)
         text = generation.prompt if generation else ""

@@ -18,10 +18,11 @@ from django.db.models import F, Q
 
 from apps.core import clock, secrets
 from apps.core.secrets import SecretUnreadable
-from apps.gateway.domain.facts import KeyFacts, Route, Table, Upstream
+from apps.gateway.domain.facts import QUEUE_SECONDS, KeyFacts, Route, Table, Upstream
 from apps.gateway.models import ExternalDeployment, GatewayKey, GatewayRoute, PriorityClass, TableVersion
 from apps.realtime.redis_clients import REDIS_ERRORS, sync_client
 from apps.serving import selectors as serving
+from apps.serving.autoscale_policy import wait_for_waking
 from apps.serving.models import Deployment, Instance
 from apps.streaming.prompts import serving_checkpoint
 
@@ -104,6 +105,7 @@ def _route(
     upstreams: list[Upstream] = []
     leads: list[tuple[str, int | None]] = []
     first: Deployment | None = None
+    own: list[Deployment] = []
     lengths: list[int] = []
     for target in targets:
         weight, longest = float(target.get("weight", 1.0)), target.get("max_prompt_tokens")
@@ -111,6 +113,7 @@ def _route(
         external = externals.get(str(target.get("external", "")))
         if deployment is not None:
             first = first or deployment
+            own.append(deployment)
             leads.append((f"deployment:{deployment.pk}", longest))
             lengths += _sequence_tokens(deployment)
             upstreams += _own_upstreams(deployment, instances.get(deployment.pk, []), weight, longest)
@@ -128,7 +131,7 @@ def _route(
         tokens=MappingProxyType(tokens),
         max_sequence_tokens=max(lengths, default=None),
         created=int(created.created_at.timestamp()) if created else 0,
-        **_settings(row),
+        **(_settings(row) if upstreams else _waking(own, _settings(row))),
     )
 
 
@@ -143,6 +146,18 @@ def _settings(row: GatewayRoute | None) -> dict[str, Any]:
         "queue_seconds": row.queue_seconds,
         "record_bodies": row.record_bodies,
         "body_days": row.body_days,
+    }
+
+
+def _waking(deployments: Iterable[Deployment], settings: dict[str, Any]) -> dict[str, Any]:
+    """The same where nothing serves: requests for what sleeps or wakes wait as long as its start may take."""
+    waits = [found for row in deployments if (found := wait_for_waking(row)) is not None]
+    if not waits:
+        return settings
+    return {
+        **settings,
+        "wakes": True,
+        "queue_seconds": max(settings.get("queue_seconds", QUEUE_SECONDS), *waits),
     }
 
 

@@ -17,6 +17,7 @@ from apps.core.admin import ReadOnlyAdmin
 from apps.serving import services, serving_preview, states
 from apps.serving.forms import PLACED_FIELDS, DeploymentForm
 from apps.serving.models import Deployment, Instance, Revision
+from apps.serving.policy_forms import ROLLOUT_FIELDS, SCALING_FIELDS, SLO_FIELDS
 from apps.serving.profile_admin import BatchingProfileAdmin
 
 __all__ = ["BatchingProfileAdmin", "DeploymentAdmin", "InstanceAdmin", "RevisionAdmin"]
@@ -63,6 +64,9 @@ class DeploymentAdmin(ServiceAdmin):
     base_fieldsets = (
         (_("Deployment"), {"fields": ["name", "build_profile", "batching"]}),
         (_("Servers"), {"fields": ["replicas", "device", "share"]}),
+        (_("Service level"), {"fields": list(SLO_FIELDS), "classes": ["collapse"]}),
+        (_("Roll-out"), {"fields": list(ROLLOUT_FIELDS), "classes": ["collapse"]}),
+        (_("Scaling"), {"fields": list(SCALING_FIELDS), "classes": ["collapse"]}),
         (_("TensorRT-LLM: paths, GPUs and ranks"), {"fields": list(PLACED_FIELDS), "classes": ["collapse"]}),
     )
     status_fieldset = (_("Status"), {"fields": ["desired", "active_revision", "deployed_at"]})
@@ -92,7 +96,7 @@ class DeploymentAdmin(ServiceAdmin):
     def save_through_service(self, actor: User, form: Any, row: Deployment | None) -> Deployment:
         """Create it, stopped, or change it; what runs changes with Deploy."""
         data = {key: form.cleaned_data[key] for key in ("build_profile", "batching", "replicas")}
-        data["placement"] = form.placement()
+        data |= {"placement": form.placement(), **form.policies()}
         if row is None:
             data["name"] = form.cleaned_data["name"]
         return services.save_deployment(actor, data, row)

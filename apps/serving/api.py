@@ -12,6 +12,7 @@ from apps.accounts.rest import REFUSALS, LogQuery, LogText, Page, PageQuery, act
 from apps.accounts.roles import Action, require
 from apps.realtime import log_sources
 from apps.serving import (
+    autoscale,
     changes,
     crashes,
     inputs,
@@ -34,6 +35,7 @@ from apps.serving.schemas import (
     RenderedFiles,
     Revision,
     RolloutState,
+    ScalingDecision,
     TimelineEntry,
 )
 from apps.serving.shapes import BatchingProfileFields, DeploymentFields
@@ -338,6 +340,30 @@ def promote_rollout(request: HttpRequest, name: str) -> dict[str, Any]:
     return _shown(services.promote_rollout(actor_of(request), selectors.deployment(name)))
 
 
+@router.post(
+    "/deployments/{name}/wake",
+    response={200: Deployment, **REFUSALS},
+    operation_id="wake_deployment",
+    tags=DEPLOYMENTS,
+)
+def wake_deployment(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Start the servers of a deployment that sleeps, without waiting for a request."""
+    require(actor_of(request), Action.OPERATE)
+    return _shown(services.wake_deployment(actor_of(request), selectors.deployment(name)))
+
+
+@router.get(
+    "/deployments/{name}/scaling",
+    response={200: Page[ScalingDecision], **REFUSALS},
+    operation_id="list_scaling_decisions",
+    tags=DEPLOYMENTS,
+)
+def list_scaling_decisions(request: HttpRequest, name: str, page: Query[PageQuery]) -> dict[str, Any]:
+    """Why it has as many servers as it has: each decision with its figures, newest first."""
+    require(actor_of(request), Action.VIEW)
+    return page_of(autoscale.decisions(selectors.deployment(name)), page, autoscale.decision_dict)
+
+
 @router.get(
     "/deployments/{name}/rollout",
     response={200: RolloutState, **REFUSALS},
@@ -467,6 +493,7 @@ def _columns(body: DeploymentFields) -> dict[str, Any]:
         "placement": body.placement.model_dump(mode="json"),
         "slo": body.slo.model_dump(mode="json"),
         "rollout": body.rollout.model_dump(mode="json"),
+        "scaling": body.scaling.model_dump(mode="json"),
     }
 
 

@@ -41,10 +41,16 @@ class ScheduleEntry(BaseModel):
 
     model_config = _SHAPE
 
-    at: str = Field(max_length=100, description="A cron line: minute hour day month weekday, as 0 8 * * mon-fri.")
+    at: str = Field(
+        max_length=100, description="A cron line: minute hour day month weekday, as 0 8 * * mon-fri."
+    )
     timezone: str = Field("UTC", max_length=64, description="IANA name, as Europe/Berlin.")
-    min_replicas: int | None = Field(None, ge=0, le=MOST_SERVERS, description="Fewest servers; null: as otherwise.")
-    max_replicas: int | None = Field(None, ge=1, le=MOST_SERVERS, description="Most servers; null: as otherwise.")
+    min_replicas: int | None = Field(
+        None, ge=0, le=MOST_SERVERS, description="Fewest servers; null: as otherwise."
+    )
+    max_replicas: int | None = Field(
+        None, ge=1, le=MOST_SERVERS, description="Most servers; null: as otherwise."
+    )
 
     @field_validator("at")
     @classmethod
@@ -67,7 +73,9 @@ class ScheduleEntry(BaseModel):
     def _says_something(self) -> ScheduleEntry:
         if self.min_replicas is None and self.max_replicas is None:
             raise ValueError("an entry of the schedule sets min_replicas, max_replicas or both")
-        if None not in (self.min_replicas, self.max_replicas) and (self.min_replicas or 0) > (self.max_replicas or 0):
+        if None not in (self.min_replicas, self.max_replicas) and (self.min_replicas or 0) > (
+            self.max_replicas or 0
+        ):
             raise ValueError("min_replicas of an entry is above its max_replicas")
         return self
 
@@ -77,20 +85,34 @@ class Scaling(BaseModel):
 
     model_config = _SHAPE
 
-    min_replicas: int = Field(1, ge=0, le=MOST_SERVERS, description="Fewest servers; 0 only with idle_seconds.")
+    min_replicas: int = Field(
+        1, ge=0, le=MOST_SERVERS, description="Fewest servers; 0 only with idle_seconds."
+    )
     max_replicas: int | None = Field(
-        None, ge=1, le=MOST_SERVERS, description="Most servers; null: as many as `replicas` or the schedule says."
+        None,
+        ge=1,
+        le=MOST_SERVERS,
+        description="Most servers; null: as many as `replicas` or the schedule says.",
     )
     targets: list[ScalingTarget] = Field(
-        default_factory=list, max_length=5, description="The one that asks for most servers decides; empty: no load."
+        default_factory=list,
+        max_length=5,
+        description="The one that asks for most servers decides; empty: no load.",
     )
     schedule: list[ScheduleEntry] = Field(default_factory=list, max_length=MOST_ENTRIES)
     up_window_seconds: int = Field(15, ge=5, le=3600, description="More must be asked for during all of it.")
-    down_window_seconds: int = Field(300, ge=5, le=3600, description="Fewer must be asked for during all of it.")
+    down_window_seconds: int = Field(
+        300, ge=5, le=3600, description="Fewer must be asked for during all of it."
+    )
     up_cooldown_seconds: int = Field(15, ge=0, le=86_400, description="Between two additions at least.")
-    down_cooldown_seconds: int = Field(60, ge=0, le=86_400, description="From any change to a removal at least.")
+    down_cooldown_seconds: int = Field(
+        60, ge=0, le=86_400, description="From any change to a removal at least."
+    )
     idle_seconds: int | None = Field(
-        None, ge=10, le=86_400, description="So long without a request it sleeps, with no server; null: never."
+        None,
+        ge=10,
+        le=86_400,
+        description="So long without a request it sleeps, with no server; null: never.",
     )
     wake_seconds: int = Field(300, ge=5, le=3600, description="How long a request may wait for it to wake.")
 
@@ -156,8 +178,11 @@ def policy_of(settings: Scaling) -> autoscale.Policy:
 
 
 def wait_for_waking(deployment: Deployment) -> float | None:
-    """How long (seconds) a request may wait for a deployment that sleeps or has just been woken; null: it does not."""
-    if deployment.desired != Deployment.Desired.RUNNING or deployment.state == states.FAILED:
+    """How long (seconds) a request may wait for a deployment that sleeps or was just woken; null: it does not."""
+    if deployment.desired != Deployment.Desired.RUNNING or deployment.state in (
+        states.FAILED,
+        states.WAITING,
+    ):
         return None
     settings = scaling_of(deployment) if deployment.scaling else None
     if settings is None or settings.idle_seconds is None:

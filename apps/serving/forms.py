@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, cast
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from apps.accounts.service_admin import ServiceForm
 from apps.serving.domain.trtllm import settings
 from apps.serving.models import Deployment
+from apps.serving.policy_forms import PolicyForm, form_field, policy_initial, policy_values
 from apps.serving.profile_form import setting_field
 
 # The engine's own folder is filled in from the build.
@@ -20,6 +27,20 @@ PLACED_FIELDS: dict[str, str] = {f"trtllm_{key}": key for key in settings.PLACED
 def _placed_field(item: settings.Setting) -> forms.Field:
     field = setting_field(item)
     field.help_text = item.meaning if item.cost == "none." else f"{item.meaning} {_('Cost')}: {item.cost}"
+    return field
+
+
+def _policy_field(field: forms.Field) -> forms.Field:
+    """A field of the page's form as the admin draws it."""
+    if isinstance(field.widget, forms.Textarea):
+        field.widget = UnfoldAdminTextareaWidget(attrs={"rows": 3})
+    elif isinstance(field, forms.CharField):
+        field.widget = UnfoldAdminTextInputWidget(
+            attrs={"placeholder": field.widget.attrs.get("placeholder", "")}
+        )
+    else:
+        step = {"step": "any"} if isinstance(field, forms.FloatField) else {}
+        field.widget = UnfoldAdminIntegerFieldWidget(attrs=step)
     return field
 
 
@@ -60,6 +81,8 @@ class _DeploymentForm(ServiceForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for name, value in policy_initial(self.instance).items():
+            self.initial.setdefault(name, value)
         placement = self.instance.placement or {}
         self.initial.setdefault("device", placement.get("device", "any"))
         self.initial.setdefault("share", placement.get("share"))
@@ -77,7 +100,13 @@ class _DeploymentForm(ServiceForm):
             found["trtllm"] = chosen
         return found
 
+    def policies(self) -> dict[str, Any]:
+        """Service level, roll-out and scaling as the service takes them."""
+        return policy_values(self.cleaned_data)
+
     def _form_field(self, name: str) -> str | None:
+        if name.split(".")[0] in ("slo", "rollout", "scaling"):
+            return form_field(name)
         if name.startswith("placement.trtllm."):
             return f"trtllm_{name.removeprefix('placement.trtllm.')}"
         return "share" if name == "placement.share" else super()._form_field(name)
@@ -88,7 +117,8 @@ DeploymentForm = cast(
     type(
         "DeploymentForm",
         (_DeploymentForm,),
-        {"__module__": __name__, "__doc__": "Placement as fields instead of JSON."}
+        {"__module__": __name__, "__doc__": "Placement and policies as fields, not as JSON."}
+        | {name: _policy_field(deepcopy(field)) for name, field in PolicyForm.base_fields.items()}
         | {name: _placed_field(settings.PLACED[key]) for name, key in PLACED_FIELDS.items()},
     ),
 )

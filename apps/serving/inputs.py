@@ -13,6 +13,7 @@ from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import RESERVED_NAMES
 from apps.engines.models import BuildProfile
 from apps.serving import policies, selectors
+from apps.serving.autoscale_policy import check_scaling
 from apps.serving.domain.trtllm import settings as settings_of_trtllm
 from apps.serving.models import BatchingProfile
 
@@ -45,6 +46,7 @@ DEPLOYMENT_FIELDS = (
     "placement",
     "slo",
     "rollout",
+    "scaling",
 )
 Row = TypeVar("Row", bound=models.Model)
 
@@ -130,6 +132,8 @@ def resolve_deployment(data: Mapping[str, Any]) -> dict[str, Any]:
         found["slo"] = policies.check_slo(found["slo"])
     if "rollout" in found:
         found["rollout"] = policies.check_rollout(found["rollout"])
+    if "scaling" in found:
+        found["scaling"] = check_scaling(found["scaling"])
     return found
 
 

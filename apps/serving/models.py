@@ -188,8 +188,8 @@ class Deployment(StatusModel):
     [{"why", "nodes": how many, "examples": [host names]}]}; empty while none waits.
     `waiting_build` is the build whose engine this deployment waits for, null while it waits for none.
     `deployed_at` is the last press of deploy, roll back or restart: failures before it do not count.
-    `slo`, `rollout` and `scaling` hold what policies.Slo, policies.Rollout and autoscale_policy.Scaling say; keys left
-    out have the defaults there. They belong to the deployment and not to a revision: changing them touches no server.
+    `slo`, `rollout` and `scaling` hold what policies.Slo, policies.Rollout and autoscale_policy.Scaling say; keys
+    left out have the defaults there. They belong to the deployment, not to a revision: changing them ends no server.
     `scaled_to` is how many servers schedule, load or sleep ask for at present; null: as many as the revision says.
     """
 
@@ -252,6 +252,17 @@ class Deployment(StatusModel):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def servers(self) -> int:
+        """How many servers it should have at present, as far as the configuration goes."""
+        return self.replicas if self.scaled_to is None else self.scaled_to
+
+    def servers_of(self, revision: Revision | None) -> int:
+        """The same for a revision that runs or is about to."""
+        if self.scaled_to is not None:
+            return self.scaled_to
+        return self.replicas if revision is None else revision.replicas
 
     @property
     def checkpoint(self) -> Checkpoint | None:

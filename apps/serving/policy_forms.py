@@ -158,28 +158,39 @@ class PolicyForm(forms.Form):
         label=_("Schedule"),
         required=False,
         max_length=2000,
-        widget=forms.Textarea(attrs={**_MONO, "rows": 2, "placeholder": "0 8 * * mon-fri Europe/Berlin 2..6"}),
+        widget=forms.Textarea(
+            attrs={**_MONO, "rows": 2, "placeholder": "0 8 * * mon-fri Europe/Berlin 2..6"}
+        ),
         help_text=_(
             "A line each: minute, hour, day, month, weekday, time zone, fewest..most servers from then on."
         ),
     )
     up_window_seconds = forms.IntegerField(
-        label=_("More after (s)"), required=False, help_text=_("Empty: 15. More must be asked for all the while.")
+        label=_("More after (s)"),
+        required=False,
+        help_text=_("Empty: 15. More must be asked for all the while."),
     )
     down_window_seconds = forms.IntegerField(
-        label=_("Fewer after (s)"), required=False, help_text=_("Empty: 300. Longer is steadier and costs more.")
+        label=_("Fewer after (s)"),
+        required=False,
+        help_text=_("Empty: 300. Longer is steadier and costs more."),
     )
     up_cooldown_seconds = forms.IntegerField(
         label=_("Between two additions (s)"), required=False, min_value=0, help_text=_("Empty: 15.")
     )
     down_cooldown_seconds = forms.IntegerField(
-        label=_("Before a removal (s)"), required=False, min_value=0, help_text=_("Empty: 60, after any change.")
+        label=_("Before a removal (s)"),
+        required=False,
+        min_value=0,
+        help_text=_("Empty: 60, after any change."),
     )
     idle_seconds = forms.IntegerField(
         label=_("Sleeps after (s)"),
         required=False,
         min_value=0,
-        help_text=_("So long without a request it has no server; the next request waits for one. Empty: never."),
+        help_text=_(
+            "So long without a request it has no server; the next request waits for one. Empty: never."
+        ),
     )
     wake_seconds = forms.IntegerField(
         label=_("Longest wait for it to wake (s)"), required=False, help_text=_("Empty: 300.")
@@ -235,7 +246,9 @@ def policy_initial(row: Deployment) -> dict[str, Any]:
         **{key: rollout.get(key) for key in ROLLOUT_FIELDS},
         "canary": ", ".join(f"{step['weight']}:{step['seconds']}" for step in rollout.get("canary", [])),
         **{key: scaling.get(key) for key in _SCALING_NUMBERS},
-        "scaling_targets": ", ".join(f"{each['metric']}={each['value']:g}" for each in scaling.get("targets", [])),
+        "scaling_targets": ", ".join(
+            f"{each['metric']}={each['value']:g}" for each in scaling.get("targets", [])
+        ),
         "scaling_schedule": "\n".join(_line(each) for each in scaling.get("schedule", [])),
     }
 

@@ -69,8 +69,8 @@ def situation(deployment: Deployment) -> rollout.Situation:
     """The deployment as rollout.decide wants it."""
     return rollout.Situation(
         wanted=deployment.desired == Deployment.Desired.RUNNING,
-        active=_fact(deployment.active_revision),
-        pending=_fact(selectors.pending_revision(deployment)),
+        active=_fact(deployment, deployment.active_revision),
+        pending=_fact(deployment, selectors.pending_revision(deployment)),
         instances=tuple(
             rollout.InstanceFact(
                 id=row.pk,
@@ -91,12 +91,14 @@ def situation(deployment: Deployment) -> rollout.Situation:
     )
 
 
-def _fact(revision: Revision | None) -> rollout.RevisionFact | None:
+def _fact(deployment: Deployment, revision: Revision | None) -> rollout.RevisionFact | None:
     if revision is None:
         return None
+    wanted = deployment.servers_of(revision)
     return rollout.RevisionFact(
         id=revision.pk,
-        replicas=revision.replicas,
+        # What is rolled out must prove itself, so that it is not without a server even if it was about to sleep.
+        replicas=max(1, wanted) if revision.state == states.PENDING else wanted,
         step=revision.canary_step,
         moved_at=revision.moved_at or revision.state_since,
         paused=revision.paused_at is not None,
@@ -268,7 +270,11 @@ def settle(deployment: Deployment, state: str) -> None:
             sentence=deployment.sentence,
         )
         return
-    transition(deployment, state, actor=ACTOR, sources=[source])
+    reason = sentence = ""
+    if state == states.ASLEEP:
+        reason = "asleep"
+        sentence = _("Nothing was asked of it for a while, so it has no server. The next request wakes it.")
+    transition(deployment, state, actor=ACTOR, sources=[source], reason=reason, sentence=sentence)
 
 
 # Moves that a press of a button or the sweep makes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -108,6 +109,12 @@ def changes(before: Revision | None, after: Revision) -> dict[str, list[Any]]:
         return {}
     old, new = _plain(before), _plain(after)
     return {key: [old.get(key), new.get(key)] for key in sorted({*old, *new}) if old.get(key) != new.get(key)}
+
+
+def history_changes(newest_first: Sequence[Revision]) -> dict[int, dict[str, list[Any]]]:
+    """{number: what differs from the revision made before it}; the oldest of them has none."""
+    pairs = zip(newest_first[1:], newest_first, strict=False)
+    return {after.number: changes(before, after) for before, after in pairs}
 
 
 def _plain(revision: Revision) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Cron lines as people write them: five fields, parsed with Celery's own parser, and a time zone of the IANA names."""
+"""Cron lines as people write them: five fields, parsed with Celery's own parser, and a time zone of the IANA."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def parse(text: str) -> Cron:
     words = text.lower().split()
     if len(words) != len(_FIELDS):
         raise _refused(
-            _("A schedule has five fields, here are %(count)d: %(text)s.") % {"count": len(words), "text": text}
+            _("A schedule has five fields, here are %(count)d: %(text)s.")
+            % {"count": len(words), "text": text}
         )
     found = [_field(word, *field) for word, field in zip(words, _FIELDS, strict=True)]
     minutes, hours, days, months, weekdays = found

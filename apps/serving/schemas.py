@@ -202,6 +202,20 @@ class CrashReport(Schema):
     diagnosis: dict[str, Any] | None
 
 
+class ScalingDecision(Schema):
+    """One decision on the number of servers; `before` and `after` are equal where something kept it."""
+
+    id: int
+    at: datetime
+    before: int
+    after: int
+    cause: str = Field(description="load, schedule, bounds, idle, wake, person or hold.")
+    reason: str
+    sentence: str
+    figures: dict[str, Any]
+    actor: str
+
+
 class WaitingBuild(Schema):
     """The build whose engine a deployment waits for."""
 
@@ -231,6 +245,10 @@ class Deployment(StatusFields):
     placement: dict[str, Any]
     slo: dict[str, Any]
     rollout: dict[str, Any]
+    scaling: dict[str, Any]
+    scaled_to: int | None = Field(
+        description="Servers that schedule, load or sleep ask for; null: as many as `replicas`."
+    )
     created_at: datetime
     updated_at: datetime
     deployed_at: datetime | None

@@ -196,7 +196,8 @@ def traffic(
     new = [row for row in rows if row.revision_id == pending.pk]
     first, second = canary.shares(
         len(active),
-        deployment.active_revision is not None and len(active) >= deployment.active_revision.replicas,
+        deployment.active_revision is not None
+        and len(active) >= deployment.servers_of(deployment.active_revision),
         len(new),
         policies.steps_of(policies.rollout_of(deployment)),
         pending.canary_step,

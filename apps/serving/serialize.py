@@ -11,6 +11,7 @@ from typing import Any
 from apps.core.models import StatusModel
 from apps.engines.models import Engine
 from apps.serving import policies, preview, reach, revisions, selectors, states
+from apps.serving.autoscale_policy import scaling_of
 from apps.serving.changes import idle_fields
 from apps.serving.models import BatchingProfile, Deployment, Instance, ModelRepository, Revision
 
@@ -166,13 +167,15 @@ def deployment_dict(deployment: Deployment) -> dict[str, Any]:
         "placement": deployment.placement,
         "slo": policies.slo_of(deployment).model_dump(mode="json"),
         "rollout": policies.rollout_of(deployment).model_dump(mode="json"),
+        "scaling": scaling_of(deployment).model_dump(mode="json"),
+        "scaled_to": deployment.scaled_to,
         "deployed_at": iso(deployment.deployed_at),
         "active_revision": active.number if active else None,
         "target_revision": target.number if target else None,
         "changed": _changed(deployment, target),
         "waiting_build": {"id": build.pk, "number": build.number, "state": build.state} if build else None,
         "replicas_serving": sum(1 for row in serving if active and row.revision_id == active.pk),
-        "replicas_wanted": target.replicas if target else deployment.replicas,
+        "replicas_wanted": deployment.servers_of(target),
         "instances": [instance_dict(row) for row in instances],
         "actions": _actions(deployment),
     }
@@ -226,5 +229,5 @@ def _actions(deployment: Deployment) -> dict[str, bool]:
         "pause": running and selectors.pending_revision(deployment) is not None,
         "delete": deployment.state in (states.STOPPED, states.FAILED)
         and not selectors.live_instances(deployment).exists(),
-        "chat": deployment.state in (states.READY, states.DEGRADED),
+        "chat": deployment.state in (states.READY, states.DEGRADED, states.ASLEEP),
     }

@@ -19,6 +19,7 @@ from apps.engines import states as engine_states
 from apps.engines.models import Build, Engine
 from apps.serving import inputs, preview, revisions, rollouts, selectors, states
 from apps.serving.adoption import adopt_repository, adoption_plan, profile_of_line
+from apps.serving.autoscale import begin_awake, settings_changed, wake_deployment
 from apps.serving.imports import check_again, delete_repository, import_repository, require_unchanged
 from apps.serving.models import Deployment, Instance, Revision
 from apps.serving.profiles import (
@@ -47,6 +48,7 @@ __all__ = [
     "save_deployment",
     "start_waiting",
     "stop",
+    "wake_deployment",
 ]
 
 # States that a press of deploy leads out of; the others are already on their way or serve.
@@ -58,8 +60,8 @@ def save_deployment(
 ) -> Deployment:
     """Create a deployment, stopped, or change one (`instance`). Keys left out keep their value or default.
 
-    Keys: name, build_profile and batching (a row or its name), replicas, placement, slo, rollout. What runs is not
-    touched before `deploy`; slo and rollout hold at once. Raises InvalidInput naming the field.
+    Keys: name, build_profile and batching (a row or its name), replicas, placement, slo, rollout, scaling. What runs
+    is not touched before `deploy`; slo, rollout and scaling hold at once. Raises InvalidInput naming the field.
     """
     require(actor, Action.CONFIGURE)
     created = instance is None
@@ -91,6 +93,8 @@ def save_deployment(
         with transaction.atomic():
             amend(row, **{key: getattr(row, key) for key in changes})
             audit.record(actor, "deployment.changed", row, detail={"changes": changes})
+            if "scaling" in changes:
+                settings_changed(actor, row)
     return row
 
 
@@ -167,6 +171,7 @@ def _want_running(actor: User | str, deployment: Deployment, detail: dict[str, A
         "desired": Deployment.Desired.RUNNING,
         "deployed_at": clock.now(),
         "waiting_build": None,
+        "scaled_to": begin_awake(deployment),
     }
     moved = transition(
         deployment,
@@ -216,7 +221,7 @@ def stop(actor: User | str, deployment: Deployment) -> Deployment:
             amend(deployment, **wanted)
             return deployment
         idle = (
-            deployment.state in (states.WAITING, states.FAILED)
+            deployment.state in (states.WAITING, states.ASLEEP, states.FAILED)
             and not selectors.live_instances(deployment).exists()
         )
         transition(

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from apps.core.bounds import number_field
 from apps.core.exceptions import InvalidInput
+from apps.serving.autoscale_policy import Scaling
 from apps.serving.domain import priority_classes
 from apps.serving.domain.trtllm import settings as settings_of_trtllm
 from apps.serving.models import BatchingProfile, Deployment
@@ -127,6 +128,7 @@ class DeploymentFields(BaseModel):
     placement: Placement = Field(default_factory=Placement)
     slo: Slo = Field(default_factory=Slo)
     rollout: Rollout = Field(default_factory=Rollout)
+    scaling: Scaling = Field(default_factory=Scaling)
 
     @model_validator(mode="after")
     def _one_of_two(self) -> DeploymentFields:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from apps.core.states import Move, StateMachine, moves
 
 # Deployment: what it is as a whole, derived from its instances by the control worker.
-STOPPED, WAITING, STARTING, READY, DEGRADED, FAILED, STOPPING = (
+STOPPED, WAITING, STARTING, READY, DEGRADED, ASLEEP, FAILED, STOPPING = (
     "stopped",
     "waiting",
     "starting",
     "ready",
     "degraded",
+    "asleep",
     "failed",
     "stopping",
 )
@@ -25,8 +26,10 @@ DEPLOYMENT = StateMachine(
         *moves("ctl", [READY], [STARTING, DEGRADED, FAILED]),
         *moves("ctl", [DEGRADED], [READY, STARTING, FAILED]),
         *moves("ctl", [FAILED], [READY, DEGRADED]),
-        *moves("web", [WAITING, STARTING, READY, DEGRADED, FAILED], [STOPPING]),
-        *moves("web", [WAITING, FAILED], [STOPPED]),
+        *moves("ctl", [STARTING, READY, DEGRADED], [ASLEEP]),  # scaled to no server; a request wakes it
+        *moves("ctl", [ASLEEP], [STARTING, READY, DEGRADED, FAILED]),
+        *moves("web", [WAITING, STARTING, READY, DEGRADED, ASLEEP, FAILED], [STOPPING]),
+        *moves("web", [WAITING, ASLEEP, FAILED], [STOPPED]),
         Move(STOPPING, STOPPED, "ctl"),
         *moves("web", [STOPPING], [STARTING, WAITING]),
     ),
@@ -38,6 +41,7 @@ DEPLOYMENT = StateMachine(
         STARTING: "busy",
         READY: "ok",
         DEGRADED: "warn",
+        ASLEEP: "idle",
         FAILED: "bad",
         STOPPING: "busy",
     },

@@ -92,9 +92,17 @@ def _spec(row: Model) -> AnySpec:
             "placement": row.placement or {"device": "any"},
             "slo": {to_camel(key): value for key, value in row.slo.items()},
             "rollout": {to_camel(key): value for key, value in row.rollout.items()},
+            "scaling": _deep_camel(row.scaling),
             "desired": row.desired,
         }
     )
+
+
+def _deep_camel(value: Any) -> Any:
+    """Names at every depth as documents spell them."""
+    if isinstance(value, dict):
+        return {to_camel(key): _deep_camel(inner) for key, inner in value.items()}
+    return [_deep_camel(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _camel(values: dict[str, Any]) -> dict[str, Any]:

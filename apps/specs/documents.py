@@ -32,6 +32,7 @@ from apps.engines.shapes import (
 from apps.gateway.shapes import ExternalFields, RouteFields, Target
 from apps.loadtests.shapes import LoadTestFields
 from apps.registry.shapes import CheckpointFields
+from apps.serving.autoscale_policy import MOST_ENTRIES, Scaling, ScalingTarget, ScheduleEntry
 from apps.serving.models import Deployment
 from apps.serving.policies import MOST_STEPS, CanaryStep, Rollout, Slo
 from apps.serving.shapes import BatchingProfileFields, DeploymentFields
@@ -116,6 +117,35 @@ class RolloutSpec(Rollout):
     canary: list[CanaryStepSpec] = Field(default_factory=list, max_length=MOST_STEPS)  # type: ignore[assignment]
 
 
+class ScalingTargetSpec(ScalingTarget):
+    """One of `scaling.targets`; names of metrics stay as they are."""
+
+    model_config = _CAMEL
+
+
+class ScheduleEntrySpec(ScheduleEntry):
+    """One of `scaling.schedule`."""
+
+    model_config = _CAMEL
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
+class ScalingSpec(Scaling):
+    """`scaling` of a Deployment."""
+
+    model_config = _CAMEL
+
+    targets: list[ScalingTargetSpec] = Field(default_factory=list, max_length=5)  # type: ignore[assignment]
+    schedule: list[ScheduleEntrySpec] = Field(default_factory=list, max_length=MOST_ENTRIES)  # type: ignore[assignment]
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
 class DeploymentSpec(DeploymentFields):
     """`spec` of a Deployment; `desired` says whether it runs."""
 
@@ -123,6 +153,7 @@ class DeploymentSpec(DeploymentFields):
 
     slo: SloSpec = Field(default_factory=SloSpec)
     rollout: RolloutSpec = Field(default_factory=RolloutSpec)
+    scaling: ScalingSpec = Field(default_factory=ScalingSpec)
 
     desired: Deployment.Desired = Field(Deployment.Desired.RUNNING, strict=False)
 

@@ -116,6 +116,40 @@ def test_deployments(operator: Client) -> None:
     assert errors_of(post(operator, "serving_deployment", {**data, "name": "x", "share": 200}))["share"]
 
 
+def test_service_level_roll_out_and_scaling_of_a_deployment(operator: Client) -> None:
+    row = objects.deployment()
+    data = {
+        "build_profile": row.build_profile_id,
+        "batching": row.batching_id,
+        "replicas": 1,
+        "device": "any",
+        "slo_ttft_ms": "400",
+        "slo_error_percent": "1",
+        "canary": "10:300, 50:600",
+        "drain_seconds": "60",
+        "max_replicas": "3",
+        "scaling_targets": "in_flight=8",
+        "scaling_schedule": "0 8 * * mon-fri Europe/Berlin 2..3",
+    }
+    saved(post(operator, "serving_deployment", data, row.pk))
+    row.refresh_from_db()
+    assert row.slo == {"ttft_ms": 400.0, "error_rate": 0.01}
+    assert row.rollout["drain_seconds"] == 60
+    assert row.scaling["targets"] == [{"metric": "in_flight", "value": 8.0}]
+    page = operator.get(reverse("admin:serving_deployment_change", args=[row.pk])).content.decode()
+    for text in ("10:300, 50:600", "in_flight=8", "0 8 * * mon-fri Europe/Berlin 2..3"):
+        assert text in page, text
+    # What fits each field but not together is said at the field to blame.
+    for wrong, field in (
+        ({"max_surge": "0", "canary": ""}, "canary"),
+        ({"canary": "50:60, 10:60"}, "canary"),
+        ({"slo_window_seconds": "1"}, "slo_window_seconds"),
+        ({"max_replicas": ""}, "min_replicas"),
+        ({"scaling_schedule": "0 8 * * * Mars/Olympus 1..2"}, "scaling_schedule"),
+    ):
+        assert list(errors_of(post(operator, "serving_deployment", {**data, **wrong}, row.pk))) == [field]
+
+
 def test_status_is_read_only(operator: Client) -> None:
     row = objects.deployment()
     data = {

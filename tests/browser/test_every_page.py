@@ -64,6 +64,7 @@ PAGES = (
     Case("/metrics/alerts/channels/", "hooks.example.org", "#rows button"),
     Case("/metrics/alerts/notifications/", "200 ok", "#filter-q"),
     Case("/deployments/demo/rollout/", "Timeline", "main .button-small"),
+    Case("/deployments/demo/scaling/", "Decisions", "#scaling a"),
     Case("/deployments/demo/advice/", "cannot say", "main .button-small"),
     Case("/fleet/", "cpu0", "#nodes a"),
     Case("/fleet/n1/", "Identity and versions", "main .page-actions button"),

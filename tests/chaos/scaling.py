@@ -42,7 +42,8 @@ def run(installation: Installation, tokens: int = 32, say: bool = False) -> list
         shown = installation.show()
         return bool(
             shown["replicas_wanted"] == count
-            and [each["state"] for each in shown["instances"] if each["state"] != "failed"] == ["serving"] * count
+            and [each["state"] for each in shown["instances"] if each["state"] != "failed"]
+            == ["serving"] * count
         )
 
     shown = installation.show()
@@ -69,7 +70,9 @@ def run(installation: Installation, tokens: int = 32, say: bool = False) -> list
     one = streams(1)
     asked = time.monotonic()
     one.wait_open(1, STEP_SECONDS)
-    step(f"1 server again; the request that woke it had its first token after {time.monotonic() - asked:.1f} s")
+    step(
+        f"1 server again; the request that woke it had its first token after {time.monotonic() - asked:.1f} s"
+    )
     one.stop()
     for each in (few, many, one):
         assert not each.lost(), each.why()
@@ -78,7 +81,9 @@ def run(installation: Installation, tokens: int = 32, say: bool = False) -> list
     rows = installation.call("GET", f"/deployments/{installation.deployment}/scaling?limit=100")["items"]
     found = [each for each in reversed(rows) if each["before"] != each["after"]]
     moves = [(each["before"], each["after"]) for each in found]
-    assert moves == [(1, 2), (2, 1), (1, 0), (0, 1)], [(each["before"], each["after"], each["sentence"]) for each in found]
+    assert moves == [(1, 2), (2, 1), (1, 0), (0, 1)], [
+        (each["before"], each["after"], each["sentence"]) for each in found
+    ]
     whole = sum(each.summary().get("ok", 0) for each in (few, many, one))
     step(f"{whole} streams whole, 0 lost, 0 with tokens twice")
     for each in found:

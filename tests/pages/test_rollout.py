@@ -9,7 +9,8 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.accounts.roles import OPERATOR, VIEWER
-from apps.serving import rollouts, services, states
+from apps.serving import autoscale, rollouts, services, states
+from apps.serving.domain.autoscale import Decision
 from apps.serving.models import CrashReport, Deployment, Revision
 from tests import objects
 from tests.pages.conftest import World
@@ -94,3 +95,53 @@ def test_the_form_takes_service_level_and_steps(world: World, sign_in: Callable[
     assert row.rollout == {"canary": [{"weight": 10, "seconds": 300}, {"weight": 50, "seconds": 600}]}
     assert row.slo == {"ttft_ms": 400.0, "error_rate": 0.01}
     assert "10:300, 50:600" in client.get(url).content.decode()
+    for wrong, said in (
+        ({"scaling_targets": "cpu=3"}, "cpu=3 is no target"),
+        ({"scaling_targets": "in_flight=3"}, "targets need max_replicas"),
+        ({"scaling_schedule": "0 8 * * *"}, "0 8 * * * is no entry"),
+        ({"scaling_schedule": "0 25 * * * UTC 1..2"}, "25 is no hour"),
+        ({"idle_seconds": "60"}, "idle_seconds needs min_replicas 0"),
+    ):
+        refused = client.post(url, {**known, **wrong})
+        assert (refused.status_code, said in refused.content.decode()) == (422, True), said
+    schedule = "0 8 * * mon-fri Europe/Berlin 2..6\n0 20 * * * UTC ..1"
+    scaling = {"max_replicas": "4", "scaling_targets": "in_flight=8, kv_use=0.8", "scaling_schedule": schedule}
+    assert client.post(url, {**known, **scaling}).status_code == 303
+    row.refresh_from_db()
+    assert row.scaling == {
+        "max_replicas": 4,
+        "targets": [{"metric": "in_flight", "value": 8.0}, {"metric": "kv_use", "value": 0.8}],
+        "schedule": [
+            {"at": "0 8 * * mon-fri", "timezone": "Europe/Berlin", "min_replicas": 2, "max_replicas": 6},
+            {"at": "0 20 * * *", "max_replicas": 1},
+        ],
+    }
+    shown = client.get(url).content.decode()
+    assert "0 20 * * * UTC ..1" in shown
+    assert "in_flight=8, kv_use=0.8" in shown
+
+
+def test_scaling_shows_bounds_figures_and_every_decision(world: World, sign_in: Callable[..., Client]) -> None:
+    row, url = world.deployment, reverse("serving:scaling", args=["demo"])
+    assert "Only people change its number of servers" in sign_in(VIEWER).get(url).content.decode()
+    scaling = {
+        "min_replicas": 0,
+        "max_replicas": 4,
+        "idle_seconds": 600,
+        "targets": [{"metric": "ttft_ms", "value": 800}],
+        "schedule": [{"at": "0 8 * * *", "min_replicas": 2}],
+    }
+    services.save_deployment("test", {"scaling": scaling}, row)
+    Deployment.objects.update(active_revision=row.revisions.get(), desired="running", state="asleep", scaled_to=0)
+    row.refresh_from_db()
+    told = {"targets": {"ttft_ms": {"is": None, "wanted": 800.0}}}
+    autoscale.change("autoscale", row, Decision(2, "load", "up_ttft_ms", "TTFT p90 is high.", told))
+    page = sign_in(OPERATOR).get(url).content.decode()
+    for text in ("0 8 * * * UTC", "at least 2", "TTFT p90 is high.", "target 800 ms", "600 s without a request"):
+        assert text in page, text
+    assert "Wake" not in page
+    Deployment.objects.update(scaled_to=0)
+    assert "Wake" in sign_in(OPERATOR).get(url).content.decode()
+    assert sign_in(OPERATOR).post(reverse("serving:wake", args=["demo"])).status_code == 303
+    row.refresh_from_db()
+    assert row.scaled_to == 1

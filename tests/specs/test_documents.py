@@ -68,6 +68,16 @@ def test_the_demo_has_defaults_for_all_it_leaves_out() -> None:
             "drainSeconds": 120,
             "canary": [],
         },
+        "scaling": {
+            "minReplicas": 1,
+            "targets": [],
+            "schedule": [],
+            "upWindowSeconds": 15,
+            "downWindowSeconds": 300,
+            "upCooldownSeconds": 15,
+            "downCooldownSeconds": 60,
+            "wakeSeconds": 300,
+        },
         "desired": "running",
     }
 

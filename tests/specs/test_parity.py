@@ -83,6 +83,7 @@ DOORS: dict[str, Doors] = {
     "serving.pause_rollout": Doors("serving:pause_rollout", "pause_rollout", "deployment pause"),
     "serving.resume_rollout": Doors("serving:resume_rollout", "resume_rollout", "deployment resume"),
     "serving.promote_rollout": Doors("serving:promote_rollout", "promote_rollout", "deployment promote"),
+    "serving.wake_deployment": Doors("serving:wake", "wake_deployment", "deployment wake"),
     "serving.restart_instance": Doors("serving:restart", "restart_instance", "instance restart"),
     "serving.import_repository": Doors(
         "repositories:new", "import_model_repository", "model_repository import"
@@ -313,6 +314,7 @@ def test_every_command_on_objects_is_in_the_table() -> None:
                 "advice show",
                 "node uncordon",
                 "deployment endpoints",
+                "deployment scaling",
                 "hub_access show",
                 "load_run compare",
                 "load_run capacity",

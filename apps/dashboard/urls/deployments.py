@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.dashboard.views import advice, rollout
+from apps.dashboard.views import advice, rollout, scaling
 from apps.dashboard.views import deployment as one
 from apps.dashboard.views import deployments as views
 
@@ -25,6 +25,8 @@ urlpatterns = [
     path("<str:name>/stop/", views.stop, name="stop"),
     path("<str:name>/delete/", views.delete, name="delete"),
     path("<str:name>/rollout/", rollout.rollout, name="rollout"),
+    path("<str:name>/scaling/", scaling.scaling, name="scaling"),
+    path("<str:name>/scaling/wake/", scaling.wake, name="wake"),
     path("<str:name>/rollout/pause/", views.pause_rollout, name="pause_rollout"),
     path("<str:name>/rollout/resume/", views.resume_rollout, name="resume_rollout"),
     path("<str:name>/rollout/promote/", views.promote_rollout, name="promote_rollout"),

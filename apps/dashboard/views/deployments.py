@@ -15,13 +15,14 @@ from apps.accounts.roles import Action
 from apps.core.exceptions import InflightError, NotFound
 from apps.dashboard import build_page, lists, overview, pages, samples
 from apps.dashboard.access import may, person
-from apps.dashboard.forms import POLICY_FIELDS, DeploymentForm, policy_initial
+from apps.dashboard.forms import DeploymentForm
 from apps.dashboard.pages import action, page
 from apps.engines import selectors as engines
 from apps.engines.models import BuildProfile
 from apps.serving import preview as serving_preview
 from apps.serving import selectors, services
 from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.policy_forms import field_names, policy_initial
 from apps.serving.states import DEPLOYMENT, SERVING
 
 
@@ -58,7 +59,7 @@ def new(request: HttpRequest) -> HttpResponse:
         try:
             row = services.save_deployment(person(request), form.values())
         except InflightError as error:
-            pages.show_in(form, error, POLICY_FIELDS)
+            pages.show_in(form, error, field_names(error))
         else:
             return _deploy_if_asked(request, row, form)
     return _form(request, form, status=422)
@@ -109,7 +110,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
         try:
             services.save_deployment(person(request), values, instance=row)
         except InflightError as error:
-            pages.show_in(form, error, POLICY_FIELDS)
+            pages.show_in(form, error, field_names(error))
         else:
             return _deploy_if_asked(request, selectors.deployment(name), form)
     return _form(request, form, status=422, row=row)

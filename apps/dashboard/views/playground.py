@@ -21,10 +21,11 @@ from apps.dashboard.access import person
 from apps.dashboard.charts import cards, panels
 from apps.dashboard.pages import action, page
 from apps.serving import reach
+from apps.serving.autoscale_policy import wait_for_waking
 from apps.serving.models import Deployment
 from apps.serving.selectors import deployment as deployment_named
 from apps.serving.selectors import deployments
-from apps.serving.states import DEGRADED, READY
+from apps.serving.states import ASLEEP, DEGRADED, READY
 from apps.streaming import capabilities
 from apps.streaming.capabilities import Capabilities
 from apps.streaming.prompts import serving_checkpoint
@@ -40,7 +41,7 @@ def playground(request: HttpRequest) -> HttpResponse:
         selectors.conversations(person(request)), request.GET.get("q", ""), ["title", "deployment__name"]
     )
     # Nobody knows the chat template of an imported repository.
-    serving = deployments().filter(state__in=(READY, DEGRADED), repository__isnull=True)
+    serving = deployments().filter(state__in=(READY, DEGRADED, ASLEEP), repository__isnull=True)
     context = {
         "title": _("Playground"),
         "here": "playground",
@@ -83,7 +84,8 @@ def conversation(request: HttpRequest, pk: int) -> HttpResponse:
         "row": row,
         "deployment": target,
         "turns": shown,
-        "serves": target.state in (READY, DEGRADED),
+        "serves": target.state in (READY, DEGRADED) or wait_for_waking(target) is not None,
+        "wakes": wait_for_waking(target) is not None,
         "mine": row.owner_id == person(request).pk,
         "params": _params(row, known),
         "words": _words(row, known),

@@ -85,7 +85,12 @@ def _schedule(policy: Policy, now: float) -> list[dict[str, Any]]:
 
 
 def _facts(settings: Scaling, bounds: Bounds) -> list[tuple[str, str]]:
-    found = [(_("Servers at least and at most"), f"{bounds.least} – {bounds.most}")]
+    found = [
+        (
+            _("Servers at least and at most"),
+            _("%(least)d to %(most)d") % {"least": bounds.least, "most": bounds.most},
+        )
+    ]
     if settings.targets:
         found += [
             (_("More after"), _("%(n)d s") % {"n": settings.up_window_seconds}),
@@ -116,7 +121,7 @@ def _figures(policy: Policy, situation: Situation) -> list[dict[str, Any]]:
 def _shown(metric: Metric | str, value: float | None) -> str:
     """A figure with its unit; what nobody told is a dash."""
     if value is None:
-        return "–"
+        return "\N{EN DASH}"
     if metric == "ttft_ms":
         return _("%(n).0f ms") % {"n": value}
     return f"{value * 100:.0f} %" if metric in ("kv_use", "gpu_use") else f"{value:.3g}"
@@ -138,5 +143,7 @@ def wake(request: HttpRequest, name: str) -> HttpResponse:
     """Start the servers of a deployment that sleeps."""
     row: Deployment = services.wake_deployment(person(request), selectors.deployment(name))
     return pages.done(
-        request, _("%(name)s is being woken.") % {"name": row.name}, to=reverse("serving:scaling", args=[name])
+        request,
+        _("%(name)s is being woken.") % {"name": row.name},
+        to=reverse("serving:scaling", args=[name]),
     )

@@ -364,7 +364,11 @@ class Admission:
         return Refused(
             503,
             "queue_timeout",
-            _("%(model)s is overloaded: the request waited %(seconds)g s without a free slot.")
+            (
+                _("%(model)s sleeps, and was not awake after %(seconds)g s.")
+                if route.wakes
+                else _("%(model)s is overloaded: the request waited %(seconds)g s without a free slot.")
+            )
             % {"model": route.name, "seconds": route.queue_seconds},
             limit_name="queue",
             retry_after_seconds=self._retry_after(line, route.name),

@@ -12,6 +12,9 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Literal
 
+# How long a request may wait for a slot where the route says nothing.
+QUEUE_SECONDS = 60.0
+
 
 class Priority(IntEnum):
     """Classes of a request; the smaller number goes first and is shed last."""
@@ -74,7 +77,8 @@ class Route:
     (tokens) that goes there, None for any. Names with equal targets wait for the same slots.
     `template` and `tokens` are what the chat template needs (streaming/prompts.py); empty for external upstreams.
     `fallback` is the public name to try where nothing here can answer. `queue_size` and `queue_seconds` bound what
-    waits in the gateway. `record_bodies` keeps texts of requests for `body_days`.
+    waits in the gateway. `wakes`: nothing serves because it sleeps, and a request that waits wakes it.
+    `record_bodies` keeps texts of requests for `body_days`.
     """
 
     name: str
@@ -87,7 +91,8 @@ class Route:
     tokens: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     max_sequence_tokens: int | None = None
     queue_size: int = 512
-    queue_seconds: float = 60.0
+    queue_seconds: float = QUEUE_SECONDS
+    wakes: bool = False
     record_bodies: bool = False
     body_days: int = 7
     created: int = 0

@@ -3,9 +3,10 @@
 Called every few seconds with everything that it goes by, so it remembers nothing and a lost call loses nothing. The
 same function decides in `benchmarks/autoscale.py`.
 
-Flapping is prevented three times: a target has a tolerance; more servers must be asked for during all of `up_window`
-and fewer during all of `down_window` (the smallest and the largest need of the window count); and after a change
-`up_cooldown` or `down_cooldown` passes. Missing figures never take a server away, and old figures change nothing.
+Flapping is prevented three times. A target has a tolerance. More servers must be asked for during all of `up_window`
+(its smallest need counts), and fewer during all of `down_window` (the largest of means over a fifth of it, and of what
+was asked for throughout some `up_window` in it). After a change `up_cooldown` or `down_cooldown` passes. Missing
+figures never take a server away, and old figures change nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +16,28 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from apps.serving.domain.autoscale_needs import Need, Point, Target, covered, need, value_of
+from apps.serving.domain.autoscale_needs import (
+    COVERED,
+    SYMPTOMS,
+    Need,
+    Point,
+    Target,
+    covered,
+    need,
+    smoothed,
+    value_of,
+)
 from apps.serving.domain.schedule import Entry, in_force
 
 Cause = Literal["hold", "load", "schedule", "bounds", "idle", "wake"]
 # Figures older than this say nothing about now: telemetry is asked every second, of a thousand servers every ten.
 STALE_SECONDS = 20.0
-# So large a part of a window must be told before it takes a server away.
-COVERED = 0.8
+# The window in which fewer must be asked for is looked at in so many stretches; by the means of each, fewer servers
+# must be filled to no more than this part of their target.
+STRETCHES = 5
+FILLED_ON_AVERAGE = 0.8
+# A queue or a latency counts so many windows after all servers serve: what piled up before is still in it.
+SETTLING_WINDOWS = 2
 _ROOM_REASONS = frozenset({"no_free_share", "no_slot"})
 _WORDS = {
     "in_flight": "requests of each server",
@@ -35,7 +50,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a deployment's `scaling` says; times in seconds. `idle`: null, it never sleeps. `least` may be 0 with it."""
+    """What a deployment's `scaling` says; times in seconds. `idle` null: it never sleeps; with it `least` is 0."""
 
     least: int = 1
     most: int = 1
@@ -156,7 +171,9 @@ def _falls_asleep(policy: Policy, bounds: Bounds, situation: Situation) -> bool:
 
 def _to_bounds(policy: Policy, bounds: Bounds, situation: Situation, wanted: int) -> Decision:
     if wanted < situation.current and situation.rolling:
-        return _hold("rollout", "A change is being rolled out: no server is taken away.", policy, bounds, situation)
+        return _hold(
+            "rollout", "A change is being rolled out: no server is taken away.", policy, bounds, situation
+        )
     cause: Cause = "schedule" if bounds.text else "bounds"
     return Decision(wanted, cause, cause, _said(bounds, wanted), _figures(policy, bounds, situation))
 
@@ -164,12 +181,16 @@ def _to_bounds(policy: Policy, bounds: Bounds, situation: Situation, wanted: int
 def _by_load(policy: Policy, bounds: Bounds, situation: Situation) -> Decision:
     now, current = situation.now, situation.current
     if _stale(situation.points, now):
-        return _hold("stale", "Its figures are old or there are none: nothing changes.", policy, bounds, situation)
+        return _hold(
+            "stale", "Its figures are old or there are none: nothing changes.", policy, bounds, situation
+        )
     up, by = _asked_throughout(policy, situation)
     if up is not None and min(up, bounds.most) > current:
         return _more(policy, bounds, situation, min(up, bounds.most), by)
     if up is not None and up > current:
-        return _hold("most", f"It has the most servers that it may have, {bounds.most}.", policy, bounds, situation)
+        return _hold(
+            "most", f"It has the most servers that it may have, {bounds.most}.", policy, bounds, situation
+        )
     return _fewer(policy, bounds, situation)
 
 
@@ -182,7 +203,16 @@ def _asked_throughout(policy: Policy, situation: Situation) -> tuple[int | None,
     if not known or len(known) < len(needs) or covered(seen, since, situation.now) < COVERED:
         return None, None
     least = min(known, key=lambda each: each.servers or 0)
+    if least.by in SYMPTOMS and not _settled(policy, situation):
+        return None, None
     return least.servers, least
+
+
+def _settled(policy: Policy, situation: Situation) -> bool:
+    """Whether all servers have served for long enough to tell by a symptom that they are too few."""
+    since = situation.now - SETTLING_WINDOWS * policy.up_window
+    seen = [point for point in situation.points if point.until > since]
+    return all(point.servers is not None and round(point.servers) >= situation.current for point in seen)
 
 
 def _more(policy: Policy, bounds: Bounds, situation: Situation, wanted: int, by: Need | None) -> Decision:
@@ -202,28 +232,45 @@ def _more(policy: Policy, bounds: Bounds, situation: Situation, wanted: int, by:
 
 def _fewer(policy: Policy, bounds: Bounds, situation: Situation) -> Decision:
     since = situation.now - policy.down_window
-    seen = [point for point in situation.points if point.until > since]
-    needs = [need(point, policy.targets) for point in seen]
+    newest = [point for point in situation.points if point.until > since]
+    seen = smoothed(newest, situation.now, policy.down_window / STRETCHES)
+    needs = [need(point, policy.targets, FILLED_ON_AVERAGE) for point in seen]
     told = [point for point, each in zip(seen, needs, strict=True) if not each.missing]
-    most = max((each.servers or 0 for each in needs), default=situation.current)
+    most = max([_sustained(policy, newest), *(each.servers or 0 for each in needs)])
     wanted = min(max(most, bounds.least), situation.current)
     if wanted == situation.current:
         return _hold("steady", "Its servers are what the load asks for.", policy, bounds, situation)
-    refused = _why_not_fewer(policy, situation, needs, told, since)
+    refused = _why_not_fewer(policy, situation, told, since)
     if refused is not None:
         return _hold(*refused, policy, bounds, situation)
-    sentence = f"For {policy.down_window:g} s the load asked for no more than {_counted(wanted, 'server', 'servers')}."
+    servers = _counted(wanted, "server", "servers")
+    sentence = f"For {policy.down_window:g} s the load asked for no more than {servers}."
     return Decision(wanted, "load", "down", sentence, _figures(policy, bounds, situation))
 
 
+def _sustained(policy: Policy, points: Sequence[Point]) -> int:
+    """The most that was asked for throughout some `up_window`: with fewer servers more would have been added then."""
+    found = 0
+    needs = [need(point, policy.targets).servers for point in points]
+    for first, point in enumerate(points):
+        inside = []
+        for later in range(first, len(points)):
+            inside.append(needs[later])
+            if points[later].until - point.at >= policy.up_window:
+                found = max(found, min((each for each in inside if each is not None), default=0))
+                break
+    return found
+
+
 def _why_not_fewer(
-    policy: Policy, situation: Situation, needs: Sequence[Need], told: Sequence[Point], since: float
+    policy: Policy, situation: Situation, told: Sequence[Point], since: float
 ) -> tuple[str, str] | None:
     """(reason, sentence) where fewer servers would do, as far as is known, but none is taken away."""
     if situation.rolling:
         return "rollout", "A change is being rolled out: no server is taken away."
-    if needs and needs[-1].missing:
-        names = ", ".join(_WORDS[name] for name in needs[-1].missing)
+    missing = need(situation.points[-1], policy.targets).missing
+    if missing:
+        names = ", ".join(_WORDS[name] for name in missing)
         return "missing", f"Not known: {names}. Without it no server is taken away."
     if covered(told, since, situation.now) < COVERED:
         return "missing", f"Too little is known of the last {policy.down_window:g} s to take a server away."

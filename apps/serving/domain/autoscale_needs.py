@@ -12,11 +12,15 @@ from typing import Literal
 
 Metric = Literal["in_flight", "waiting", "ttft_ms", "kv_use", "gpu_use"]
 METRICS: tuple[Metric, ...] = ("in_flight", "waiting", "ttft_ms", "kv_use", "gpu_use")
-# Within a tenth of the target nothing changes (as in the Horizontal Pod Autoscaler's default tolerance), and fewer
-# servers must still be a tenth below it.
+# Within a tenth of the target nothing changes (as in the Horizontal Pod Autoscaler's default tolerance).
 TOLERANCE = 0.1
-# One look at most doubles the servers: a latency says that there are too few, not how many are missing.
+# One look at most doubles the servers. A queue or a latency adds at most half: it says that there are too few, not
+# how many are missing.
 MOST_GROWTH = 2
+SYMPTOM_GROWTH = 1.5
+SYMPTOMS: frozenset[Metric] = frozenset({"waiting", "ttft_ms"})
+# So large a part of a time must be told before it says that fewer servers do.
+COVERED = 0.8
 # Fewer servers must have so large a part of their slots free of what runs now.
 FILLED_AT_MOST = 0.7
 
@@ -69,8 +73,8 @@ class Need:
     missing: tuple[Metric, ...]
 
 
-def need(point: Point, targets: Sequence[Target]) -> Need:
-    """What one moment asks for."""
+def need(point: Point, targets: Sequence[Target], filled: float = 1.0) -> Need:
+    """What one moment asks for; fewer servers than it has where these would be filled to `filled` of the target."""
     if not point.servers:
         return Need(None, None, None, tuple(target.metric for target in targets))
     now = max(1, round(point.servers))
@@ -78,7 +82,7 @@ def need(point: Point, targets: Sequence[Target]) -> Need:
     missing: list[Metric] = []
     for target in targets:
         value = value_of(point, target.metric)
-        wanted = _wanted(point, target, value, now)
+        wanted = _wanted(point, target, value, now, filled)
         if wanted is None:
             missing.append(target.metric)
         elif best is None or wanted > best[0]:
@@ -101,8 +105,8 @@ def value_of(point: Point, metric: Metric) -> float | None:
     return found
 
 
-def _wanted(point: Point, target: Target, value: float | None, now: int) -> int | None:
-    if target.metric in ("waiting", "ttft_ms"):
+def _wanted(point: Point, target: Target, value: float | None, now: int, filled: float) -> int | None:
+    if target.metric in SYMPTOMS:
         return _by_symptom(point, target, value, now)
     if value is None:
         # A GPU or a cache that tells nothing while nobody asks is not used.
@@ -110,13 +114,13 @@ def _wanted(point: Point, target: Target, value: float | None, now: int) -> int 
     ratio = value / target.value
     if ratio > 1 + TOLERANCE:
         return min(now * MOST_GROWTH, math.ceil(now * ratio))
-    return min(now, math.ceil(now * ratio / (1 - TOLERANCE)))
+    return min(now, math.ceil(now * ratio / filled - 1e-9))
 
 
 def _by_symptom(point: Point, target: Target, value: float | None, now: int) -> int | None:
     """A queue or a latency says that servers are missing; that there are too many only their free slots can say."""
     if value is not None and value > target.value * (1 + TOLERANCE):
-        return min(now * MOST_GROWTH, max(now + 1, math.ceil(now * value / target.value)))
+        return max(now + 1, math.ceil(now * min(SYMPTOM_GROWTH, value / target.value)))
     if value is None and target.metric == "waiting":
         return None
     if point.running is None or point.waiting is None or not point.slots or not point.servers:
@@ -131,3 +135,25 @@ def covered(points: Iterable[Point], since: float, until: float) -> float:
         return 1.0
     told = sum(max(0.0, min(point.until, until) - max(point.at, since)) for point in points)
     return min(1.0, told / (until - since))
+
+
+def smoothed(points: Sequence[Point], until: float, seconds: float) -> list[Point]:
+    """Means over stretches of `seconds` that end at `until`, oldest first: single requests come and go.
+
+    A figure is null where less than COVERED of its stretch tells it.
+    """
+    groups: dict[int, list[Point]] = {}
+    for point in points:
+        groups.setdefault(max(0, math.ceil((until - point.until) / seconds - 1e-9)), []).append(point)
+    return [_mean(groups[key]) for key in sorted(groups, reverse=True)]
+
+
+def _mean(points: Sequence[Point]) -> Point:
+    whole = sum(point.seconds for point in points)
+    found: dict[str, float | None] = {}
+    for name in ("servers", "running", "waiting", "slots", "ttft_ms", "kv_use", "gpu_use"):
+        told = [(value, point.seconds) for point in points if (value := getattr(point, name)) is not None]
+        known = sum(seconds for _value, seconds in told)
+        enough = known > 0 and known >= COVERED * whole
+        found[name] = sum(value * seconds for value, seconds in told) / known if enough else None
+    return Point(at=points[0].at, seconds=whole, **found)

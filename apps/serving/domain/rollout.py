@@ -107,8 +107,8 @@ class Decision:
     `place`: (revision, replica, restarts so far). `drain`: instance ids. `gave_up`: the revision that is not tried
     any more, with the instance whose failure says why, null where the time for progress ran out. `begin_canary`: the
     first step's servers serve. `switch`: the pending revision serves whole. `loops`: replicas that end again and
-    again. `state` is what the deployment is: stopped, stopping, starting, ready, degraded or failed; null where
-    nothing can be said.
+    again. `state` is what the deployment is: stopped, stopping, starting, ready, degraded, asleep or failed; null
+    where nothing can be said.
     """
 
     place: tuple[tuple[int, int, int], ...] = ()
@@ -296,6 +296,8 @@ def _overdue(situation: Situation, pending: RevisionFact) -> bool:
 def _state(situation: Situation, gave_up: tuple[int, int | None] | None) -> str:
     active = situation.active
     serving = 0
+    if active is not None and active.replicas == 0 and situation.pending is None:
+        return "asleep"
     if active is not None:
         serving = _serving(situation, active)
         if situation.pending is not None:

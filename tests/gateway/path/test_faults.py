@@ -91,3 +91,23 @@ async def test_a_route_that_lost_its_instance_waits_for_the_next() -> None:
         parts.table_changed(empty)
         parts.lost_at["demo"] -= RETURN_SECONDS
         assert await ask(gate, False) == "refused"
+
+
+async def test_a_request_for_what_sleeps_waits_until_it_is_awake() -> None:
+    upstream = Upstream([last("awake")])
+    asleep = replace(route(), wakes=True, fallback="other")
+    async with http_server(upstream) as endpoint, served(asleep) as gate:
+        parts = gate.parts
+        asking = [asyncio.create_task(ask(gate, streams)) for streams in (False, True)]
+        await aeventually(lambda: parts.admission.waiting("demo") == 2)
+        awake = replace(parts.holder.table, routes={"demo": route(triton(endpoint, "woken"))})
+        parts.holder.table = awake
+        parts.table_changed(awake)
+        assert await asyncio.gather(*asking) == ["ok", "ok"]
+        assert gate.records[-1].upstream == "woken"
+        # One that does not wake in time is told so.
+        late = replace(awake, routes={"demo": replace(asleep, queue_seconds=0.05)})
+        parts.holder.table = late
+        parts.table_changed(late)
+        assert await ask(gate, False) == "refused"
+        assert gate.records[-1].reason == "queue"

@@ -1,4 +1,4 @@
-"""`manage.py deployment deploy|stop|rollback|pause|resume|promote|endpoints|delete|list`; `apply` changes them."""
+"""`manage.py deployment deploy|stop|rollback|pause|...|wake|scaling|list`; `apply` changes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _l
 
-from apps.serving import selectors, services
+from apps.serving import autoscale, selectors, services
 from apps.serving.models import Deployment
 from apps.serving.serialize import deployment_dict, rollout_dict
 from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed
@@ -63,6 +63,27 @@ def _endpoints(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     return found, lines
 
 
+def _wake(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    return _shown(services.wake_deployment(actor, selectors.deployment(options["name"])))
+
+
+def _scaling(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    rows = autoscale.decisions(selectors.deployment(options["name"]))[: options["last"]]
+    columns = {
+        "at": _("AT"),
+        "before": _("BEFORE"),
+        "after": _("AFTER"),
+        "reason": _("REASON"),
+        "sentence": _("WHY"),
+    }
+    return listed([autoscale.decision_dict(row) for row in rows], columns)
+
+
+def _scaling_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name")
+    parser.add_argument("--last", type=int, default=20, help=_("how many decisions, the newest first"))
+
+
 def _delete(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     services.delete_deployment(actor, selectors.deployment(options["name"]))
     return {"deleted": options["name"]}, [_("%(name)s was deleted.") % {"name": options["name"]}]
@@ -96,6 +117,8 @@ class Command(ObjectCommand):
         Verb(
             "endpoints", _l("where it serves now, with shares of new requests"), _endpoints, argument("name")
         ),
+        Verb("wake", _l("start the servers of one that sleeps"), _wake, argument("name")),
+        Verb("scaling", _l("why it has as many servers as it has"), _scaling, _scaling_arguments),
         Verb("delete", _l("delete a stopped deployment with its history"), _delete, argument("name")),
         Verb("list", _l("list deployments"), _list),
     )
