@@ -22,7 +22,7 @@ from apps.engines.attempts import Renewal
 from apps.fleet.processes import ProcessIdentity, end_tree, mark_of
 from apps.gateway import services as gateway
 from apps.gateway.models import GatewayKey
-from apps.loadtests import attempts, inputs, selectors, studies
+from apps.loadtests import attempts, inputs, selectors, studies, tuning_steps
 from apps.loadtests.attempts import Claim, Failure
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadRun
@@ -55,6 +55,7 @@ def run_load(run_id: int, worker: str) -> bool:
     row = selectors.runs().get(pk=run_id)
     if row.is_terminal:
         studies.after_run(row)
+        tuning_steps.after_run(row)
     return True
 
 

@@ -12,18 +12,21 @@ from redis.exceptions import RedisError
 
 import workers.node  # noqa: F401 - connects to the worker's signals
 from apps.control import autoscale, canary
+from apps.control.adaptive import sweep as adapt
 from apps.engines import retention
 from apps.engines import sweep as engines_sweep
 from apps.fleet import services as fleet
 from apps.fleet import sweep as fleet_sweep
 from apps.loadtests import sweep as loadtests_sweep
 from apps.loadtests.policy import RUN_LOAD
+from apps.loadtests.tuning_steps import PROPOSE
 from apps.registry import sweep as registry_sweep
 from apps.registry.hub.policy import DEADLINE_SECONDS
 from apps.serving import sweep as serving_sweep
 from apps.telemetry import sweep as telemetry_sweep
 from workers import build_run, fetch_run, fetch_sweep, load_run, load_sweep, log_rotation
 from workers.reconcile import reconcile_node
+from workers.tune_run import propose_trial as propose_next
 
 log = logging.getLogger(__name__)
 # The supervisor's own deadlines come first, then the soft limit, and the hard one last: it would end the Python
@@ -54,6 +57,12 @@ def fetch_checkpoint(checkpoint_id: int) -> None:
 def run_load(run_id: int) -> None:
     """Claim a queued load run and make it."""
     load_run.run_load(run_id, f"load worker {settings.INFLIGHT_NODE_ID}")
+
+
+@shared_task(name=PROPOSE, acks_late=False, soft_time_limit=300, time_limit=330)
+def propose_trial(tuning_id: int) -> None:
+    """Propose and begin a tuning's next trial."""
+    propose_next(tuning_id)
 
 
 @shared_task(name="workers.sweep")
@@ -89,6 +98,7 @@ def _sweeps() -> list[tuple[str, Callable[[], object]]]:
         ("load runs", load_sweep.reap),
         ("loadtests", loadtests_sweep.sweep),
         ("canaries", canary.sweep),
+        ("adaptive batching", adapt),
         ("scaling", autoscale.sweep),
         ("retention", retention.run_scheduled),
         ("logs", log_rotation.rotate_server_logs),

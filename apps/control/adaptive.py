@@ -65,7 +65,8 @@ def look(row: AdaptiveAdmission, seen: Seen, now: float) -> int:
         queue=row.queue if row.queue is not None else fields.most_queue,
     )
     aim = Aim(fields.ttft_ms or slo.ttft_ms, fields.itl_ms or slo.itl_ms)
-    pace = Pace(fields.hold, float(fields.settle_seconds))
+    # What a window shows from before a move says nothing of what the move did.
+    pace = Pace(fields.hold, float(max(fields.settle_seconds, fields.window_seconds)))
     setting, memory, moves = decide(begun, bounds, aim, pace, seen, memory_of(row.memory), now)
     kept = adaptive.looked(
         row,

@@ -82,6 +82,8 @@ KINDS: dict[str, Promise] = {
     "revision": _("revision"),
     "silence": _("silence"),
     "study": _("study"),
+    "trial": _("trial"),
+    "tuning": _("tuning"),
     "turn": _("turn"),
     "user": _("account"),
 }

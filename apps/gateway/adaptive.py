@@ -49,9 +49,11 @@ class AdaptiveFields(BaseModel):
     most_admitted: int | None = Field(None, ge=1, le=4096, description="Null: the slots of the engine.")
     least_queue: int = Field(4, ge=0, le=100_000, description="Requests that may always wait.")
     most_queue: int = Field(512, ge=0, le=100_000)
-    window_seconds: int = Field(30, ge=5, le=600, description="Over what time figures are read.")
+    window_seconds: int = Field(20, ge=5, le=600, description="Over what time figures are read.")
     hold: int = Field(2, ge=1, le=20, description="Looks in a row that must agree before something moves.")
-    settle_seconds: int = Field(15, ge=0, le=3600, description="How long a lever rests after it moved.")
+    settle_seconds: int = Field(
+        15, ge=0, le=3600, description="How long a lever rests after it moved, at least the window."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> AdaptiveFields:

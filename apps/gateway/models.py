@@ -12,6 +12,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from apps.core.names import validate_name
+from apps.gateway.adaptive_models import AdaptiveAdmission as AdaptiveAdmission
 from apps.gateway.domain.facts import Limits, Priority
 
 _MOST = MaxValueValidator(1_000_000_000)

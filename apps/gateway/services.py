@@ -9,6 +9,7 @@ from apps.accounts.roles import Action, require
 from apps.core import audit
 from apps.core.exceptions import InfrastructureError, NotFound
 from apps.gateway import running
+from apps.gateway.adaptive import save_adaptive
 from apps.gateway.keys import change_key, create_key, revoke_key
 from apps.gateway.models import RequestLog
 from apps.gateway.routes import (
@@ -26,6 +27,7 @@ __all__ = [
     "delete_external",
     "delete_route",
     "revoke_key",
+    "save_adaptive",
     "save_external",
     "save_route",
     "set_external_secret",

@@ -18,6 +18,7 @@ from django.db.models import F, Q
 
 from apps.core import clock, secrets
 from apps.core.secrets import SecretUnreadable
+from apps.gateway import adaptive_table
 from apps.gateway.domain.facts import QUEUE_SECONDS, KeyFacts, Route, Table, Upstream
 from apps.gateway.models import ExternalDeployment, GatewayKey, GatewayRoute, PriorityClass, TableVersion
 from apps.realtime.redis_clients import REDIS_ERRORS, sync_client
@@ -61,9 +62,11 @@ def load_table() -> Table:
     instances = _instances()
     externals = {row.name: row for row in ExternalDeployment.objects.all()}
     given = {row.name: row for row in GatewayRoute.objects.all()}
+    bounds = adaptive_table.bounds()
     routes: dict[str, Route] = {}
     for name in {*deployments, *externals, *given}:
-        routes[name] = _route(name, given.get(name), deployments, instances, externals)
+        found = _route(name, given.get(name), deployments, instances, externals)
+        routes[name] = adaptive_table.bounded(found, bounds)
     return Table(version=version, keys=MappingProxyType(_keys()), routes=MappingProxyType(routes))
 
 

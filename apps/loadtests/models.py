@@ -152,3 +152,8 @@ class ProductionMark(models.Model):
 
     def __str__(self) -> str:
         return self.deployment.name
+
+
+# They refer to runs by name, so they come after them.
+from apps.loadtests.tuning_models import Trial as Trial  # noqa: E402
+from apps.loadtests.tuning_models import Tuning as Tuning  # noqa: E402

@@ -13,12 +13,16 @@ from apps.loadtests.runs import (
     stop_run,
 )
 from apps.loadtests.studies import cancel_study, delete_study, start_batching_study, start_comparison
+from apps.loadtests.tuning import apply_tuning, cancel_tuning, delete_tuning, start_tuning
 
 __all__ = [
+    "apply_tuning",
     "cancel_study",
+    "cancel_tuning",
     "delete_load_test",
     "delete_run",
     "delete_study",
+    "delete_tuning",
     "repeat_run",
     "save_load_test",
     "set_production",
@@ -26,5 +30,6 @@ __all__ = [
     "start_comparison",
     "start_run",
     "start_scenario",
+    "start_tuning",
     "stop_run",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from apps.loadtests import dispatch, studies
+from apps.loadtests import dispatch, studies, tuning_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +14,9 @@ class Swept:
 
     sent: int
     studies: int
+    tunings: int
 
 
 def sweep() -> Swept:
-    """Send queued runs again, move studies on."""
-    return Swept(sent=dispatch.resend(), studies=studies.advance_all())
+    """Send queued runs again, move studies and tunings on."""
+    return Swept(dispatch.resend(), studies.advance_all(), tuning_steps.advance_all())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apps.accounts.roles import Action
-from apps.loadtests import selectors, serialize
+from apps.loadtests import selectors, serialize, tuning_topics
 from apps.loadtests.models import LoadRun, Study
 from apps.realtime import groups, topics
 
@@ -14,6 +14,7 @@ NEWEST = 50
 
 def register() -> None:
     """Register them; called once, from AppConfig.ready."""
+    tuning_topics.register()
     topics.register("loadruns", permission=Action.VIEW, snapshot=runs_snapshot, keyed=False)
     topics.register("loadrun", permission=Action.VIEW, snapshot=run_snapshot)
     topics.register("study", permission=Action.VIEW, snapshot=study_snapshot)

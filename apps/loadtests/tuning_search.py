@@ -1,12 +1,13 @@
 """Which configuration to try next. Nothing is kept between two questions: the trials are all that it knows, so a
 tuning goes on after any process has died.
 
-First the present configuration and what the prior holds for likely. Then mostly where a Gaussian process over what
-was measured (domain.tuner_surrogate) expects the largest improvement within the constraints, and every fourth time
-what Optuna's TPE sampler proposes, which does not share its errors; of a space too large to list, the sampler's proposals
-and what lies around the leaders are what the process chooses from. Several objectives are weighed anew for each
-proposal, so that the whole front is looked for. Towards the end of the budget repeats, where noise could decide who
-wins. Optuna is imported when it is first needed: it takes half a second, and only the load worker needs it.
+First the present configuration and what the prior holds for likely. Then mostly where a Gaussian process over
+what was measured (domain.tuner_surrogate) expects the largest improvement within the constraints, and every
+fourth time what Optuna's TPE sampler proposes, which does not share its errors; of a space too large to list,
+the sampler's proposals and what lies around the leaders are what the process chooses from. Several objectives
+are weighed anew for each proposal, so that the whole front is looked for. Towards the end of the budget
+repeats, where noise could decide who wins.
+Optuna is imported when it is first needed: it takes half a second, and only the load worker needs it.
 """
 
 from __future__ import annotations

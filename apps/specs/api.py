@@ -17,8 +17,10 @@ from apps.core.exceptions import NotFound
 from apps.engines.api import router as engines_router
 from apps.fleet.api import router as fleet_router
 from apps.fleet.join_api import router as join_router
+from apps.gateway.adaptive_api import router as adaptive_router
 from apps.gateway.api import router as gateway_router
 from apps.loadtests.api import router as loadtests_router
+from apps.loadtests.tuning_api import router as tuning_router
 from apps.registry.api import router as registry_router
 from apps.serving.api import router as serving_router
 from apps.serving.repositories_api import router as repositories_router
@@ -52,8 +54,10 @@ for router in (
     telemetry_router,
     control_router,
     loadtests_router,
+    tuning_router,
     chat_router,
     gateway_router,
+    adaptive_router,
     specs_router,
     accounts_router,
 ):

@@ -7,6 +7,7 @@ from apps.core.states import StateMachine
 from apps.engines.states import BUILD, ENGINE
 from apps.fleet.states import NODE
 from apps.loadtests.states import LOADRUN, STUDY
+from apps.loadtests.tuning_states import TRIAL, TUNING
 from apps.registry.states import CHECKPOINT
 from apps.serving.states import DEPLOYMENT, INSTANCE, REVISION
 from apps.telemetry.alerts.states import ALERT, NOTIFICATION
@@ -24,6 +25,8 @@ MACHINES: tuple[StateMachine, ...] = (
     NOTIFICATION,
     LOADRUN,
     STUDY,
+    TUNING,
+    TRIAL,
 )
 HEAD = """# States
 

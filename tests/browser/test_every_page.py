@@ -84,6 +84,9 @@ PAGES = (
     Case("/load-tests/compare/?arm=slow:1,3,5&arm=quick:2,4,6", "tokens/s (", "main .button-primary"),
     Case("/load-tests/studies/1/", "Second by second", "main .button-danger"),
     Case("/load-tests/studies/new/", "Repeats", "main .button-primary"),
+    Case("/load-tests/tunings/1/", "Best so far", "main .button-primary"),
+    Case("/load-tests/tunings/new/", "Values of your own", "main .button-primary"),
+    Case("/deployments/demo/adaptive/", "Nothing was moved yet", "main .button-primary"),
     Case("/playground/", "New conversation", "main .button-primary"),
     Case(CONVERSATION, "Paris", "#prompt"),
 )

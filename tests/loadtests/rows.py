@@ -24,6 +24,7 @@ from apps.loadtests.domain.results import summarise_run
 from apps.loadtests.domain.scenario import Scenario, parse
 from apps.loadtests.models import LoadRun, LoadTest, Study
 from apps.serving.models import Deployment
+from tests.loadtests import tuning_rows
 
 SECONDS = 20.0
 
@@ -190,6 +191,7 @@ def everything(deployment: Deployment, folder: Path | None = None) -> Study:
     LoadTest.objects.create(name="steady", scenario=scenario(deployment.name).model_dump(mode="json"))
     place = folder or shared_folder()
     found = study(1, place, deployment)
+    tuning_rows.tuning(deployment)
     unfinished = {"summary": None, "progress": 0.4, "eta_seconds": 20.0, "finished_at": None}
     run(7, place, deployment, state="running", **unfinished)
     return found

@@ -47,6 +47,7 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "serving:instances": (DEMO, EVERYBODY),
     "serving:configuration": (DEMO, EVERYBODY),
     "serving:advice": (DEMO, EVERYBODY),
+    "serving:adaptive": (DEMO, EVERYBODY),
     "serving:rollout": (DEMO, EVERYBODY),
     "serving:scaling": (DEMO, EVERYBODY),
     "serving:access": (DEMO, EVERYBODY),
@@ -98,6 +99,8 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "loadtests:log": ((1,), EVERYBODY),
     "loadtests:new_study": ((), OPERATORS),
     "loadtests:study": ((1,), EVERYBODY),
+    "loadtests:new_tuning": ((), OPERATORS),
+    "loadtests:tuning": ((1,), EVERYBODY),
 }
 ACTIONS: dict[str, tuple[object, ...]] = {
     "registry:check": (),
@@ -154,6 +157,9 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "loadtests:delete_run": (1,),
     "loadtests:cancel_study": (1,),
     "loadtests:delete_study": (1,),
+    "loadtests:cancel_tuning": (1,),
+    "loadtests:apply_tuning": (1,),
+    "loadtests:delete_tuning": (1,),
     "loadtests:production": ("demo",),
 }
 # Addresses with tests of their own: sign-in, health, the palette, and what belongs to one conversation.

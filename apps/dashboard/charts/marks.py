@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from apps.core.models import AuditEntry
 from apps.core.states import Tone
+from apps.gateway.adaptive import MOVED as ADAPTED
 from apps.serving import states
 from apps.serving.models import Deployment, Instance, Revision
 
@@ -49,7 +50,8 @@ def of(deployment: Deployment, since: float, until: float) -> list[Mark]:
         & (Q(verb__in=_BEGUN) | Q(to_state__in=(states.ACTIVE, states.FAILED)))
         | Q(object_type=Instance.kind, object_id__in=[str(key) for key in servers])
         & (Q(verb="instance.restart") | Q(to_state=states.FAILED))
-        | Q(object_type=Deployment.kind, object_id=str(deployment.pk), to_state=states.STOPPING)
+        | Q(object_type=Deployment.kind, object_id=str(deployment.pk))
+        & (Q(to_state=states.STOPPING) | Q(verb=ADAPTED))
     )
     rows = AuditEntry.objects.filter(about, at__gte=begin, at__lte=end).order_by("-at")[:MOST]
     return [_mark(row, numbers, servers) for row in rows]
@@ -59,6 +61,8 @@ def _mark(row: AuditEntry, numbers: dict[int, int], servers: dict[int, str]) -> 
     key = int(row.object_id)
     if row.object_type == Revision.kind:
         return _of_revision(row, numbers[key])
+    if row.verb == ADAPTED:
+        return Mark(row.pk, row.at, "idle", _adapted(row), row.sentence, row.actor_label)
     if row.object_type == Deployment.kind:
         return Mark(row.pk, row.at, "idle", _("stop"), _("The deployment was stopped."), row.actor_label)
     name = servers[key]
@@ -67,6 +71,13 @@ def _mark(row: AuditEntry, numbers: dict[int, int], servers: dict[int, str]) -> 
         return Mark(row.pk, row.at, "bad", _("failed"), f"{text} {row.sentence}".strip(), row.actor_label)
     text = _("Server %(uid)s was restarted.") % {"uid": name}
     return Mark(row.pk, row.at, "warn", _("restart"), text, row.actor_label)
+
+
+def _adapted(row: AuditEntry) -> str:
+    """The lever and where it went, short enough for the axis."""
+    words = {"admitted": _("admits"), "queue": _("queue"), "delay": _("delay")}
+    lever = str(row.detail.get("lever"))
+    return f"{words.get(lever, lever)} {row.detail.get('after')}"
 
 
 def _of_revision(row: AuditEntry, number: int) -> Mark:

@@ -7,6 +7,7 @@ from django.urls import path
 from apps.dashboard.views import advice, rollout, scaling
 from apps.dashboard.views import deployment as one
 from apps.dashboard.views import deployments as views
+from apps.dashboard.views.adaptive import adaptive
 
 app_name = "serving"
 urlpatterns = [
@@ -19,6 +20,7 @@ urlpatterns = [
     path("<str:name>/configuration/", one.configuration, name="configuration"),
     path("<str:name>/advice/", advice.advice, name="advice"),
     path("<str:name>/advice/<str:advice_id>/apply/", advice.apply, name="apply_advice"),
+    path("<str:name>/adaptive/", adaptive, name="adaptive"),
     path("<str:name>/access/", one.access, name="access"),
     path("<str:name>/edit/", views.edit, name="edit"),
     path("<str:name>/deploy/", views.deploy, name="deploy"),

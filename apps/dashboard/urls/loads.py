@@ -6,6 +6,7 @@ from django.urls import path
 
 from apps.dashboard.views import load_actions as actions
 from apps.dashboard.views import loads as views
+from apps.dashboard.views import tuning
 
 app_name = "loadtests"
 urlpatterns = [
@@ -21,6 +22,11 @@ urlpatterns = [
     path("studies/<int:number>/", views.study, name="study"),
     path("studies/<int:number>/cancel/", actions.cancel_study, name="cancel_study"),
     path("studies/<int:number>/delete/", actions.delete_study, name="delete_study"),
+    path("tunings/new/", tuning.new, name="new_tuning"),
+    path("tunings/<int:number>/", tuning.show, name="tuning"),
+    path("tunings/<int:number>/cancel/", tuning.cancel, name="cancel_tuning"),
+    path("tunings/<int:number>/apply/", tuning.apply, name="apply_tuning"),
+    path("tunings/<int:number>/delete/", tuning.delete, name="delete_tuning"),
     path("production/<str:name>/", actions.production, name="production"),
     path("tests/<str:name>/run/", actions.start, name="start"),
     path("tests/<str:name>/delete/", actions.delete_test, name="delete_test"),

@@ -18,6 +18,7 @@ from apps.dashboard.access import person
 from apps.dashboard.loads import compared, run_figures
 from apps.dashboard.loads.forms import FIELDS, LoadForm, StudyForm
 from apps.dashboard.pages import page
+from apps.dashboard.views.tuning import newest as newest_tunings
 from apps.loadtests import comparing, selectors, services
 from apps.loadtests.domain.batching_study import explain
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
@@ -45,6 +46,7 @@ def tests(request: HttpRequest) -> HttpResponse:
         "studies": [
             (row, study_progress(row, list(row.runs.all()))) for row in selectors.studies()[:STUDIES_SHOWN]
         ],
+        "tunings": newest_tunings(STUDIES_SHOWN),
         "tests": selectors.load_tests(),
         "deployments": [(row, row.pk in marked) for row in Deployment.objects.order_by("name")],
     }

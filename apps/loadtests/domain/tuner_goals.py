@@ -202,22 +202,21 @@ def undecided(trials: Sequence[Tried], goals: Goals) -> Config | None:
     first = goals.objectives[0]
     spread = noise(trials, first)
     top = leader.figures.get(first)
-    open_: list[Candidate] = []
+    near: list[Candidate] = []
+    barely: list[Candidate] = []
     for each in found:
         value = each.figures.get(first)
-        if value is None or top is None or value <= 0 or top <= 0:
+        if each.key == leader.key or value is None or top is None or value <= 0 or top <= 0:
             continue
-        behind = abs(math.log(value / top))
-        ahead = (value > top) == FIGURES[first].more and value != top
         error = spread * math.sqrt(1 / each.runs + 1 / leader.runs)
-        near = each.feasible and each.key != leader.key and behind < APART * error
-        barely = ahead and not each.feasible and _barely(each, goals, trials)
-        if near or barely:
-            open_.append(each)
-    if open_ or _barely(leader, goals, trials):
-        open_.append(leader)
+        ahead = (value > top) == FIGURES[first].more and value != top
+        if each.feasible and abs(math.log(value / top)) < APART * error:
+            near.append(each)
+        elif ahead and not each.feasible and _barely(each, goals, trials):
+            barely.append(each)
+    open_ = [*barely, *([leader] if near or _barely(leader, goals, trials) else []), *near]
     short = [each for each in open_ if each.runs < MOST_REPEATS]
-    return min(short, key=lambda each: (each.runs, each.key != leader.key)).config if short else None
+    return min(short, key=lambda each: each.runs).config if short else None
 
 
 def _barely(each: Candidate, goals: Goals, trials: Sequence[Tried]) -> bool:
