@@ -38,12 +38,6 @@ hosts: ## Three hosts as three homes: join by token, a store, doors, a roll-out 
 worker: ## Start this host's workers of an installation elsewhere; the page of the fleet makes the command that joins
 	@sh deploy/local/launch.sh worker
 
-scaling: ## A deployment that follows its load, asleep and awake again, under running streams (3 minutes)
-	@sh deploy/local/launch.sh scaling
-
-rollback: ## How quickly a change that cannot serve is taken back, under running streams (2 minutes)
-	@sh deploy/local/launch.sh rollback
-
 lint: ## Formatting, lint, types, layers and migrations
 	@sh deploy/local/launch.sh lint
 
