@@ -101,3 +101,7 @@ class Timeline(models.Model):
 
     def __str__(self) -> str:
         return str(self.turn)
+
+
+# After the rows that they refer to.
+from apps.chat.compared_models import Comparison as Comparison  # noqa: E402

@@ -21,8 +21,10 @@ _USABLE = (states.DONE, states.STOPPED, states.INTERRUPTED)
 
 
 def conversations(user: User | AnonymousUser) -> QuerySet[Conversation]:
-    """The person's own conversations, the one used last first."""
-    return Conversation.objects.select_related("deployment", "owner").filter(owner_id=user.pk)
+    """The person's own conversations, the one used last first; those of a comparison are on its own page."""
+    return Conversation.objects.select_related("deployment", "owner").filter(
+        owner_id=user.pk, comparison_part__isnull=True
+    )
 
 
 def conversation(user: User | AnonymousUser | str, conversation_id: int) -> Conversation:

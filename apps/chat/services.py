@@ -15,7 +15,15 @@ from django.utils.translation import gettext as _
 from apps.accounts.roles import Action, may, require
 from apps.chat import params as sampling
 from apps.chat import selectors, states, turn_runner, waking
+from apps.chat.comparisons import (
+    create_comparison,
+    delete_comparison,
+    rename_comparison,
+    repeat_comparison,
+)
 from apps.chat.models import Conversation, Turn
+from apps.chat.prompt_sets import delete_prompt_set, save_prompt_set
+from apps.chat.sharing import revoke_link, share
 from apps.core import audit, clock, ids
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
 from apps.serving.models import Deployment
@@ -250,11 +258,19 @@ def _title_of(prompt: str) -> str:
 
 __all__ = [
     "ask",
+    "create_comparison",
     "create_conversation",
+    "delete_comparison",
     "delete_conversation",
+    "delete_prompt_set",
     "edit",
     "regenerate",
+    "rename_comparison",
     "rename_conversation",
+    "repeat_comparison",
+    "revoke_link",
+    "save_prompt_set",
+    "share",
     "show_branch",
     "stop_turn",
 ]

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from apps.chat import selectors
+from apps.chat import comparisons, selectors
 from apps.chat.models import Turn
 from apps.serving.domain.priority_reach import LEVELS
 from apps.serving.trtllm_files import engine_kind
 from apps.streaming import prompts
-from apps.streaming.selectors import as_source_endpoint, pick_instance
+from apps.streaming.selectors import as_source_endpoint
 from apps.streaming.token_source import Endpoint, GenerationRequest, SamplingParams, TokenSource
 from apps.streaming.triton_grpc import TritonGrpcSource
 from apps.streaming.triton_http import TritonHttpSource
@@ -38,7 +38,7 @@ def prepare(turn: Turn) -> Answering:
     Raises InflightError where nothing serves or the checkpoint's template refuses the conversation.
     """
     request = request_of(turn)
-    chosen = pick_instance(turn.conversation.deployment)
+    chosen = comparisons.pick(turn.conversation)
     source = source_of(as_source_endpoint(chosen), request.priority)
     return Answering(source, request, chosen.uid, chosen.revision)
 
@@ -74,7 +74,7 @@ def request_of(turn: Turn) -> GenerationRequest:
 
 def prompt_of(turn: Turn) -> str:
     """The conversation up to the turn's question, by the checkpoint's own template."""
-    checkpoint = prompts.serving_checkpoint(turn.conversation.deployment)
+    checkpoint = comparisons.checkpoint_of(turn.conversation)
     rendered = prompts.render(checkpoint, selectors.history(turn))
     return prompts.for_engine(checkpoint, rendered, engine_kind(turn.conversation.deployment.build_profile))
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from apps.accounts.rest import REFUSALS, Number, Page, PageQuery, StatusFields, actor_of, page_of
 from apps.accounts.roles import Action, require
-from apps.loadtests import comparing, selectors, serialize, services
+from apps.loadtests import background, comparing, selectors, serialize, services
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY
 from apps.loadtests.domain.scenario import Scenario
 from apps.serving import selectors as serving
@@ -128,6 +128,26 @@ class Production(BaseModel):
     model_config = STRICT
 
     production: bool
+
+
+class BackgroundLoad(Schema):
+    """Synthetic users beside a deployment's chats. `run` is the load run behind them, null where there are none."""
+
+    users: int
+    most_users: int
+    run: int | None
+    state: str | None
+    sentence: str | None
+    ends_at: float | None
+
+
+class NewBackgroundLoad(BaseModel):
+    """How many synthetic users a deployment has from now on; 0 ends them."""
+
+    model_config = STRICT
+
+    users: int = Field(ge=0)
+    seconds: float | None = Field(None, gt=0, description="How long, unless it is kept; null: 15 s.")
 
 
 class CompareQuery(BaseModel):
@@ -305,3 +325,38 @@ def set_production(request: HttpRequest, name: str, body: Production) -> Status[
     """Mark a deployment as production, which load tests then spare; needs an administrator."""
     services.set_production(actor_of(request), serving.deployment(name), body.production)
     return Status(204, None)
+
+
+@router.get(
+    "/deployments/{name}/background-load",
+    response={200: BackgroundLoad, **REFUSALS},
+    operation_id="get_background_load",
+)
+def get_background_load(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Synthetic users that keep a deployment busy now."""
+    require(actor_of(request), Action.VIEW)
+    return background.state(serving.deployment(name))
+
+
+@router.put(
+    "/deployments/{name}/background-load",
+    response={200: BackgroundLoad, **REFUSALS},
+    operation_id="set_background_load",
+)
+def set_background_load(request: HttpRequest, name: str, body: NewBackgroundLoad) -> dict[str, Any]:
+    """Have so many synthetic users ask a deployment; it ends by itself."""
+    row = serving.deployment(name)
+    services.set_background_load(actor_of(request), row, body.users, body.seconds)
+    return background.state(row)
+
+
+@router.post(
+    "/deployments/{name}/background-load/keep",
+    response={200: BackgroundLoad, **REFUSALS},
+    operation_id="keep_background_load",
+)
+def keep_background_load(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Have the background load go on for another 15 s, within its longest time."""
+    row = serving.deployment(name)
+    services.keep_background_load(actor_of(request), row)
+    return background.state(row)

@@ -8,7 +8,16 @@ class LoadTestsConfig(AppConfig):
     verbose_name = "Load tests"
 
     def ready(self) -> None:
-        """Register the live topics."""
+        """Register the live topics, and have the telemetry process end background loads that nobody keeps."""
         from apps.loadtests import topics
+        from apps.telemetry import chores
 
         topics.register()
+        chores.register("background loads that nobody keeps", 3.0, _end_background_loads)
+
+
+def _end_background_loads() -> None:
+    # Imported where it is needed: only one process does it.
+    from apps.loadtests import background
+
+    background.end_expired()

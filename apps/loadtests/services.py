@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from apps.loadtests.background import keep_background_load, set_background_load
 from apps.loadtests.runs import (
     delete_load_test,
     delete_run,
@@ -22,9 +23,11 @@ __all__ = [
     "delete_load_test",
     "delete_run",
     "delete_study",
+    "keep_background_load",
     "delete_tuning",
     "repeat_run",
     "save_load_test",
+    "set_background_load",
     "set_production",
     "start_batching_study",
     "start_comparison",

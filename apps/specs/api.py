@@ -12,6 +12,7 @@ from ninja.openapi.docs import Swagger
 from apps.accounts.api import router as accounts_router
 from apps.accounts.rest import AUTH
 from apps.chat.api import router as chat_router
+from apps.chat.compare_api import router as compare_router
 from apps.control.api import router as control_router
 from apps.core.exceptions import NotFound
 from apps.engines.api import router as engines_router
@@ -56,6 +57,7 @@ for router in (
     loadtests_router,
     tuning_router,
     chat_router,
+    compare_router,
     gateway_router,
     adaptive_router,
     specs_router,

@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Model
 from pydantic.alias_generators import to_camel
 
+from apps.chat.compared_models import PromptSet
 from apps.engines.models import BuildProfile, QuantizationProfile
 from apps.engines.serialize import build_profile_values, quantization_profile_values
 from apps.gateway.models import ExternalDeployment, GatewayRoute
@@ -24,6 +25,7 @@ from apps.specs.documents import (
     ExternalDeploymentSpec,
     GatewayRouteSpec,
     LoadTestSpec,
+    PromptSetSpec,
     QuantizationProfileSpec,
     as_spec_dict,
 )
@@ -39,6 +41,7 @@ NamedRow = (
     | GatewayRoute
     | AlertRule
     | LoadTest
+    | PromptSet
 )
 
 
@@ -54,6 +57,7 @@ def rows_of(kind: str) -> dict[str, Any]:
         "GatewayRoute": GatewayRoute.objects.all(),
         "AlertRule": AlertRule.objects.prefetch_related("channels"),
         "LoadTest": LoadTest.objects.all(),
+        "PromptSet": PromptSet.objects.all(),
     }
     return {row.name: row for row in querysets[kind].order_by("name")}
 
@@ -74,6 +78,8 @@ def _spec(row: Model) -> AnySpec:
         return _gateway_spec(row)
     if isinstance(row, LoadTest):
         return LoadTestSpec.model_validate(Scenario.model_validate(row.scenario).model_dump(by_alias=True))
+    if isinstance(row, PromptSet):
+        return PromptSetSpec(description=row.description, prompts=row.prompts)
     if isinstance(row, AlertRule):
         return _alert_rule_spec(row)
     if isinstance(row, BatchingProfile):

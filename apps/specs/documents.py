@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from apps.chat.prompt_sets import PromptSetFields
 from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import NAME_PATTERN
 from apps.engines.shapes import (
@@ -204,6 +205,12 @@ class LoadTestSpec(LoadTestFields):
     model_config = _CAMEL
 
 
+class PromptSetSpec(PromptSetFields):
+    """`spec` of a PromptSet."""
+
+    model_config = _CAMEL
+
+
 AnySpec = (
     CheckpointSpec
     | QuantizationProfileSpec
@@ -214,6 +221,7 @@ AnySpec = (
     | GatewayRouteSpec
     | AlertRuleSpec
     | LoadTestSpec
+    | PromptSetSpec
 )
 # In the order in which they depend on each other.
 KINDS: dict[str, type[AnySpec]] = {
@@ -226,6 +234,7 @@ KINDS: dict[str, type[AnySpec]] = {
     "GatewayRoute": GatewayRouteSpec,
     "AlertRule": AlertRuleSpec,
     "LoadTest": LoadTestSpec,
+    "PromptSet": PromptSetSpec,
 }
 
 

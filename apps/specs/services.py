@@ -12,6 +12,8 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, may, require
+from apps.chat import services as chat
+from apps.chat.compared_models import PromptSet
 from apps.core.exceptions import InflightError, InvalidInput
 from apps.engines import services as engines
 from apps.engines.models import BuildProfile, QuantizationProfile
@@ -37,6 +39,7 @@ from apps.specs.documents import (
     ExternalDeploymentSpec,
     GatewayRouteSpec,
     LoadTestSpec,
+    PromptSetSpec,
     QuantizationProfileSpec,
     parse_documents,
 )
@@ -206,6 +209,11 @@ def _save_load_test(actor: Actor, document: Document, row: LoadTest | None) -> N
     loadtests.save_load_test(actor, _with_name(data, document, row), row)
 
 
+def _save_prompt_set(actor: Actor, document: Document, row: PromptSet | None) -> None:
+    assert isinstance(document.spec, PromptSetSpec)  # noqa: S101
+    chat.save_prompt_set(actor, _with_name(document.spec.model_dump(), document, row), row)
+
+
 _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "Checkpoint": _save_checkpoint,
     "QuantizationProfile": _save_quantization_profile,
@@ -216,6 +224,7 @@ _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "GatewayRoute": _save_gateway_route,
     "AlertRule": _save_alert_rule,
     "LoadTest": _save_load_test,
+    "PromptSet": _save_prompt_set,
 }
 
 

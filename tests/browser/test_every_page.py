@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from apps.accounts.roles import VIEWER
+from apps.chat import services
+from apps.chat.compared_models import SharedLink
 from apps.chat.models import Conversation, Turn
 from tests import people
 from tests.browser import checks
@@ -89,6 +91,8 @@ PAGES = (
     Case("/deployments/demo/adaptive/", "Nothing was moved yet", "main .button-primary"),
     Case("/playground/", "New conversation", "main .button-primary"),
     Case(CONVERSATION, "Paris", "#prompt"),
+    Case("/playground/compare/", "New comparison", "main .button-primary"),
+    Case("/playground/shared/comparison/", "Not every side", "[popovertarget=menu-compare]"),
 )
 
 
@@ -100,7 +104,15 @@ def talk(tab: Tab, world: World) -> int:
         owner=ada, deployment=world.deployment, title=LONG, params={"max_tokens": 64}
     )
     _turns(row)
+    _comparison(ada, row)
     return row.pk
+
+
+def _comparison(owner: User, talk: Conversation) -> None:
+    """A recorded conversation against an engine that has not answered yet, shared."""
+    sides = [{"deployment": LONG, "revision": None}]
+    made = services.create_comparison(owner, {"sides": sides, "conversation": talk.pk, "title": LONG})
+    SharedLink.objects.create(uid="comparison", comparison=made, created_by=owner)
 
 
 def _turns(row: Conversation) -> None:

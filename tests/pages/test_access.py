@@ -92,6 +92,7 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "gateway:new_external": ((), OPERATORS),
     "gateway:external": (("elsewhere",), OPERATORS),
     "chat:playground": ((), OPERATORS),
+    "chat:compare": ((), OPERATORS),
     "loadtests:tests": ((), EVERYBODY),
     "loadtests:new": ((), OPERATORS),
     "loadtests:compare": ((), EVERYBODY),
@@ -150,6 +151,9 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "gateway:delete_route": ("assistant",),
     "gateway:delete_external": ("elsewhere",),
     "chat:new": (),
+    "chat:new_comparison": (),
+    "chat:save_prompt_set": (),
+    "chat:delete_prompt_set": ("capitals",),
     "loadtests:start": ("steady",),
     "loadtests:delete_test": ("steady",),
     "loadtests:stop": (1,),
@@ -175,6 +179,17 @@ ELSEWHERE = {
     "chat:conversation",
     "chat:rename",
     "chat:delete",
+    "chat:share",
+    "chat:export",
+    "chat:comparison",
+    "chat:repeat_comparison",
+    "chat:rename_comparison",
+    "chat:delete_comparison",
+    "chat:share_comparison",
+    "chat:export_comparison",
+    "chat:shared",
+    "chat:export_shared",
+    "chat:revoke",
 }
 
 
@@ -271,6 +286,23 @@ def test_a_conversation_is_its_owners_alone(world: World) -> None:
     assert [stranger.post(url, {"title": "mine now"}).status_code for url in urls[1:]] == [404, 404]
     row.refresh_from_db()
     assert row.title == "Paris"
+
+
+def test_a_link_is_for_viewers_and_what_it_shows_stays_its_owners(world: World, sign_in: SignIn) -> None:
+    owner = people.person(OPERATOR, name="owner")
+    row = conversation_of(owner, world.deployment)
+    client = people.client_of(owner)
+    shown = client.post(reverse("chat:share", args=[row.pk])).headers["Location"]
+    viewer, other = sign_in(VIEWER), sign_in(OPERATOR)
+    page = viewer.get(shown)
+    assert (page.status_code, "Paris" in page.content.decode()) == (200, True)
+    assert viewer.get(f"{shown}export/json/").headers["Content-Disposition"].endswith('-paris.json"')
+    assert sign_in().get(shown).status_code == 403
+    assert people.client_of(None).get(shown).status_code == 302
+    assert [other.post(f"{shown}revoke/").status_code, other.get(f"/playground/{row.pk}/export/json/").status_code] == [403, 404]
+    assert client.post(f"{shown}revoke/").status_code == 303
+    gone = viewer.get(shown)
+    assert (gone.status_code, "revoked by owner" in gone.content.decode()) == (404, True)
 
 
 def test_posts_need_the_csrf_token(world: World) -> None:

@@ -111,6 +111,14 @@ DOORS: dict[str, Doors] = {
     "chat.stop_turn": Doors("chat:conversation", "stop_turn", "(Ctrl-C in manage.py chat)"),
     "chat.rename_conversation": Doors("chat:rename", "rename_conversation", PRIVATE),
     "chat.delete_conversation": Doors("chat:delete", "delete_conversation", PRIVATE),
+    "chat.create_comparison": Doors("chat:new_comparison", "create_comparison", "comparison create"),
+    "chat.repeat_comparison": Doors("chat:repeat_comparison", "repeat_comparison", "comparison repeat"),
+    "chat.rename_comparison": Doors("chat:rename_comparison", "rename_comparison", "comparison rename"),
+    "chat.delete_comparison": Doors("chat:delete_comparison", "delete_comparison", "comparison delete"),
+    "chat.share": Doors("chat:share", "share_conversation", "comparison share"),
+    "chat.revoke_link": Doors("chat:revoke", "revoke_shared_link", "comparison revoke"),
+    "chat.save_prompt_set": Doors("chat:save_prompt_set", "create_prompt_set", BY_YAML),
+    "chat.delete_prompt_set": Doors("chat:delete_prompt_set", "delete_prompt_set", "prompt_set delete"),
     "accounts.create_token": Doors("admin:accounts_apitoken_add", "create_token", "token create"),
     "accounts.revoke_token": Doors("admin:accounts_apitoken_do", "revoke_token", "token revoke"),
     "accounts.set_roles": Doors("admin:auth_user_change", "set_roles", "account roles"),
@@ -162,6 +170,12 @@ DOORS: dict[str, Doors] = {
     "loadtests.apply_tuning": Doors("loadtests:apply_tuning", "apply_tuning", "tuning apply"),
     "loadtests.delete_tuning": Doors("loadtests:delete_tuning", "delete_tuning", "tuning delete"),
     "loadtests.set_production": Doors("loadtests:production", "set_production", "load_test production"),
+    "loadtests.set_background_load": Doors(
+        "chat:conversation", "set_background_load", "load_run background"
+    ),
+    "loadtests.keep_background_load": Doors(
+        "chat:conversation", "keep_background_load", "(load_run background says how long at once)"
+    ),
     "specs.plan": Doors("(what would change is shown by each form's preview)", "plan_specs", "plan"),
     "specs.apply": Doors("(each form saves one object)", "apply_specs", "apply"),
     "specs.export": Doors("(pages show the objects themselves)", "export_specs", "export"),
@@ -297,6 +311,8 @@ def test_every_operation_is_named_once_and_changes_are_in_the_table(operations: 
         "change_channel",
         "uncordon_node",
         "change_load_test",
+        "change_prompt_set",
+        "share_comparison",
     }
     # Questions whose input is too large for an address.
     asking = {"plan_memory", "translate_command", "look_at_engine", "plan_batching_profile"}
@@ -326,6 +342,9 @@ def test_every_command_on_objects_is_in_the_table() -> None:
                 "load_run compare",
                 "load_run capacity",
                 "study show",
+                "comparison run",
+                "comparison export",
+                "prompt_set show",
                 "tuning show",
                 "model_repository plan",
                 "build remedies",

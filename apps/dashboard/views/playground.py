@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from apps.accounts.roles import Action
-from apps.chat import selectors, services
+from apps.chat import selectors, services, sharing
 from apps.chat.models import Conversation
 from apps.chat.params import SamplingParams
 from apps.chat.serialize import turn_dict
@@ -20,6 +20,7 @@ from apps.dashboard import lists, pages, samples
 from apps.dashboard.access import person
 from apps.dashboard.charts import cards, panels
 from apps.dashboard.pages import action, page
+from apps.loadtests import background
 from apps.serving import reach
 from apps.serving.autoscale_policy import wait_for_waking
 from apps.serving.models import Deployment
@@ -91,6 +92,8 @@ def conversation(request: HttpRequest, pk: int) -> HttpResponse:
         "words": _words(row, known),
         "known": known,
         "reach": reach.of(target),
+        "background": background.state(target),
+        "link": sharing.link_of(row),
         "template": _template(target),
         "chart": cards.conversation_card(
             panels.playground_panels(samples.on_gpu(target)),

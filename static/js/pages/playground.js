@@ -1,6 +1,5 @@
 // The playground: a conversation with streamed answers on the left, charts with the answers marked on the right.
 import { ChatClient } from "../realtime/chat.js";
-import { LiveChart } from "../pieces/charts.js";
 import { copy } from "../pieces/copy.js";
 import { grouped, significant } from "../pieces/format.js";
 import { lookEverywhere } from "../pieces/live.js";
@@ -10,6 +9,7 @@ import { PromptCount } from "../playground/count.js";
 import { editQuestion } from "../playground/editing.js";
 import { fieldOf, readParams } from "../playground/params.js";
 import { Turns } from "../playground/turns.js";
+import { Beside } from "../playground/beside.js";
 import { startDivider } from "./divider.js";
 
 const state = JSON.parse(document.getElementById("playground").textContent);
@@ -24,23 +24,13 @@ const rendered = root.querySelector("[data-rendered]");
 const renderedFold = root.querySelector("[data-rendered-fold]");
 const drawer = document.getElementById("drawer");
 const turns = new Turns(root.querySelector("[data-turns]"), document.querySelector("[data-turn-template]"));
-const chart = new LiveChart(root.querySelector("[data-chart]"));
-const bands = new Map();
+const beside = new Beside(root, state.turns, (uid) => turns.text(uid));
 const mine = !prompt.disabled;
 let running = null;
 // What was sent and has not begun: its text leaves the composer when it has.
 let sent = null;
 let early = false;
 let connected = false;
-
-function mark() {
-  chart.setBands([...bands.values()]);
-}
-
-function band(turn) {
-  bands.set(turn.uid, { start: turn.started_at, first: turn.first_token_at, end: turn.finished_at });
-  mark();
-}
 
 function serves() {
   return document.getElementById("talk-head").dataset.serves === "yes";
@@ -73,26 +63,24 @@ const chat = new ChatClient(state.conversation, {
       grow();
     }
     sent = null;
-    band(turn);
+    beside.started(turn);
     told("turn:started", turn);
     status.textContent = gettext("Waiting for the first token");
     refresh();
   },
   delta(uid, text, { tokens, at, marks, firstMark }) {
-    const mark_ = bands.get(uid);
-    if (mark_ && !mark_.first) {
-      mark_.first = at;
-      mark();
-      turns.first(uid, (at - mark_.start) * 1000);
+    const ttft = beside.delta(uid, { at, marks });
+    if (ttft !== null) {
+      turns.first(uid, ttft);
       status.textContent = gettext("Answering");
     }
-    turns.add(uid, text, tokens, mark_ ? at - mark_.first : 0);
+    turns.add(uid, text, tokens, at - (beside.firstAt(uid) ?? at));
     told("turn:delta", { uid, tokens, at, marks, firstMark });
   },
   finished(turn) {
     if (running === turn.uid) running = null;
     turns.finish(turn);
-    band(turn);
+    beside.finished(turn);
     told("turn:finished", turn);
     status.textContent = endOf(turn);
     refresh();
@@ -102,7 +90,7 @@ const chat = new ChatClient(state.conversation, {
   },
   branch(shown) {
     turns.show(shown);
-    for (const turn of shown) band(turn);
+    beside.shown(shown);
     count.look({ now: true });
   },
   counted(message) {
@@ -262,10 +250,9 @@ document.addEventListener("live:drawn", () => {
 
 turns.adopt(state.turns);
 for (const turn of state.turns) {
-  band(turn);
   if (turn.state === "streaming") {
     running = turn.uid;
-    bands.get(turn.uid).first = null;
+    beside.again(turn.uid);
     chat.resume(turn.uid);
   }
 }

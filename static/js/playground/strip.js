@@ -1,6 +1,7 @@
 // The strip of tokens under each answer: a bar for each arrival on the answer's own time axis, stalls marked, and what
 // is known of a token where the pointer or the arrow keys are. Drawn on a canvas by columns of pixels, so that an answer
 // of 20,000 tokens takes no longer than one of 20.
+import { token } from "../charts/colors.js";
 import { ABSENT, grouped, significant } from "../pieces/format.js";
 import { gettext, phrase } from "../pieces/words.js";
 import { Timeline } from "./timings.js";
@@ -19,7 +20,6 @@ export class TokenStrip {
   #timer = 0;
   #figured = 0;
   #selected = -1;
-  #columns = [];
   #ended = null;
   #letters = null;
   #table;
@@ -40,6 +40,7 @@ export class TokenStrip {
     this.#canvas.addEventListener("blur", () => this.select(-1));
     view.querySelector("details").addEventListener("toggle", () => this.#table.show());
     new ResizeObserver(() => this.draw()).observe(this.#canvas);
+    document.addEventListener("themechange", () => this.draw());
   }
 
   // From the first message on, again: a page that finds the answer under way, or one that comes anew.
@@ -107,17 +108,15 @@ export class TokenStrip {
   #paint(pen, width, height) {
     const { timeline } = this;
     const count = timeline.length;
-    const colors = getComputedStyle(this.view);
     const bar = Math.max(1, Math.round(FEWEST_PX * devicePixelRatio * 0.75));
     const scale = count ? (width - bar) / Math.max(timeline.end, 1) : 0;
-    this.#columns = new Array(width);
     const waiting = Math.round((timeline.at[0] ?? 0) * scale);
-    pen.fillStyle = colors.getPropertyValue("--surface-3");
+    pen.fillStyle = token("--surface-3");
     pen.fillRect(0, height - devicePixelRatio, width, devicePixelRatio);
     if (count) pen.fillRect(0, height * 0.4, waiting, height * 0.6);
     // One pass over the arrivals: bars by column of pixels, stalls as they come.
-    const stalled = colors.getPropertyValue("--warn");
-    const drawn = colors.getPropertyValue("--chart-1");
+    const stalled = token("--warn");
+    const drawn = token("--chart-1");
     let most = 1;
     const tokens = new Uint32Array(width);
     pen.fillStyle = stalled;
@@ -126,7 +125,6 @@ export class TokenStrip {
       const x = Math.round(timeline.at[index] * scale);
       tokens[x] += timeline.tokens[index];
       if (tokens[x] > most) most = tokens[x];
-      this.#columns[x] ??= index;
       if (timeline.stalls(index)) {
         const before = Math.round(timeline.at[index - 1] * scale) + bar;
         pen.fillRect(before, height * 0.25, Math.max(1, x - before), height * 0.75);
@@ -140,7 +138,7 @@ export class TokenStrip {
       pen.fillRect(x, height - tall, bar, tall);
     }
     if (this.#selected >= 0 && this.#selected < count) {
-      pen.fillStyle = colors.getPropertyValue("--accent");
+      pen.fillStyle = token("--accent");
       pen.fillRect(Math.round(timeline.at[this.#selected] * scale), 0, Math.max(bar, 2 * devicePixelRatio), height);
     }
   }
@@ -211,7 +209,7 @@ export class TokenStrip {
     text.textContent = visible(fact.text) || gettext("no text");
     this.#tip.replaceChildren(text, ` ${words}`);
     const others = alternatives(fact);
-    if (others) this.#tip.append(document.createElement("br"), others);
+    if (others) this.#tip.append(document.createElement("br"), phrase("likeliest: %(told)s", { told: others }));
     this.#canvas.setAttribute("aria-valuemax", String(this.timeline.length));
     this.#canvas.setAttribute("aria-valuenow", String(index + 1));
     this.#canvas.setAttribute("aria-valuetext", `${phrase("Token %(n)s", { n: fact.number })}: ${visible(fact.text)}, ${words}. ${others}`);

@@ -42,7 +42,7 @@ export class TokenTable {
   #table(facts) {
     const chances = facts.some((fact) => fact.chances.length);
     const heads = [gettext("Token"), gettext("Text"), gettext("At ms"), gettext("After ms")];
-    if (chances) heads.push(gettext("Log-probability"), gettext("Likeliest instead"));
+    if (chances) heads.push(gettext("Log-probability"), gettext("Likeliest"));
     const table = document.createElement("table");
     table.className = "table tokens-table";
     const head = table.createTHead().insertRow();

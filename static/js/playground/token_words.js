@@ -15,8 +15,7 @@ export function sentence(fact) {
 export function alternatives(fact) {
   const [chance] = fact.chances;
   if (!chance?.top.length) return "";
-  const told = chance.top.map(([token, value]) => `“${visible(token)}” ${percent(value)}%`);
-  return phrase("likeliest: %(told)s", { told: told.join(", ") });
+  return chance.top.map(([token, value]) => `“${visible(token)}” ${percent(value)}%`).join(", ");
 }
 
 export function visible(text) {

@@ -1,4 +1,4 @@
-"""`manage.py load_run start|stop|repeat|delete|list|compare|capacity`."""
+"""`manage.py load_run start|stop|repeat|delete|list|compare|capacity|background`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _l
 
 from apps.core.exceptions import InvalidInput
-from apps.loadtests import comparing, selectors, serialize, services
+from apps.loadtests import background, comparing, selectors, serialize, services
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
 from apps.loadtests.models import LoadRun
+from apps.serving import selectors as serving
 from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed, read_file
 from apps.specs.services import Actor
 
@@ -101,6 +102,20 @@ def _capacity(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     return found, [found["sentence"], *found["notes"]]
 
 
+def _background(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    row = serving.deployment(options["deployment"])
+    services.set_background_load(actor, row, options["users"], options["seconds"])
+    found = background.state(row)
+    text = _("%(users)d synthetic users ask %(name)s.") % {"users": found["users"], "name": row.name}
+    return found, [text, *([found["sentence"]] if found["sentence"] else [])]
+
+
+def _background_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("deployment")
+    parser.add_argument("users", type=int, help=_("0 ends them"))
+    parser.add_argument("--seconds", type=float, default=60.0, help=_("how long; default: 60"))
+
+
 def _start_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", help=_("a scenario in YAML, - for standard input"))
     parser.add_argument(
@@ -134,4 +149,10 @@ class Command(ObjectCommand):
         Verb("list", _l("list runs, newest first"), _list),
         Verb("compare", _l("compare groups of runs with the first"), _compare, _compare_arguments),
         Verb("capacity", _l("how many instances a load needs"), _capacity, _capacity_arguments),
+        Verb(
+            "background",
+            _l("keep a deployment busy with synthetic users for a while"),
+            _background,
+            _background_arguments,
+        ),
     )
