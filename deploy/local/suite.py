@@ -52,6 +52,8 @@ AT_ONCE = {
     "browser": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
     "faults": ("-n", "3", "--dist", "loadfile"),
 }
+# Each process of a stage would else import all the test files, which takes longer than some stages do.
+FEWER_FILES = ("-p", "tests.bringup.fewer_files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def test(environ: dict[str, str], full: bool) -> int:
         results = _static_checks(suite)
         results += _unit(suite, full)
         for kind in KINDS:
-            results.append(_pytest(suite, kind, marks_of(kind), full, *AT_ONCE.get(kind, ())))
+            options = (*FEWER_FILES, "--kind", kind, *AT_ONCE.get(kind, ()))
+            results.append(_pytest(suite, kind, marks_of(kind), full, *options))
     return _report(results, time.monotonic() - began)
 
 
@@ -182,12 +185,18 @@ def _static_checks(suite: Suite) -> list[Result]:
 
 def _unit(suite: Suite, full: bool) -> list[Result]:
     """Quick tests on SQLite, then those of them that touch the database on PostgreSQL; two at a time."""
-    results = [_pytest(suite, "unit", f"not ({' or '.join(KINDS)})", full, "-n", "2")]
-    name = "database on PostgreSQL"
+    marks = f"not ({' or '.join(KINDS)})"
+    with_rows = suite.home.root / "reports/database-files.txt"
+    with_rows.parent.mkdir(exist_ok=True)
+    with_rows.unlink(missing_ok=True)
+    options: tuple[str, ...] = ("-n", "2", *FEWER_FILES)
+    results = [_pytest(suite, "unit", marks, full, *options, f"--note-database-files={with_rows}")]
+    if with_rows.is_file():
+        options += (f"--database-files={with_rows}",)
     with postgres.server(suite.home.logs / "postgres.log") as url:
         on_postgres = Suite(suite.home, suite.python, suite.environ | {"DATABASE_URL": url})
-        options = ("-n", "2", "-p", "tests.bringup.database_only")
-        results.append(_pytest(on_postgres, name, f"not ({' or '.join(KINDS)})", full, *options))
+        options += ("-p", "tests.bringup.database_only")
+        results.append(_pytest(on_postgres, "database on PostgreSQL", marks, full, *options))
     return results
 
 

@@ -16,6 +16,7 @@ from deploy.local.home import Home
 from deploy.local.progress import Steps
 from deploy.local.stages import Counts, Result, read_report, run_stage
 from deploy.local.suite import Suite
+from tests.bringup import fewer_files
 from tests.bringup.database_only import touches_database
 
 REPORT = '<testsuites><testsuite errors="1" failures="2" skipped="3" tests="10"></testsuite></testsuites>'
@@ -160,6 +161,27 @@ class Item:
 )
 def test_database_tests_are_told_from_others(item: Item, expected: bool) -> None:
     assert touches_database(item) is expected  # type: ignore[arg-type]
+
+
+def test_stages_read_the_files_that_can_hold_their_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fewer_files, "ROOT", tmp_path)
+    for name, text in {
+        "a/test_one.py": "pytestmark = pytest.mark.triton",
+        "a/test_two.py": "def test_two(): pass",
+        "b/conftest.py": "item.add_marker(pytest.mark.browser)",
+        "b/c/test_three.py": "def test_three(): pass",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    held = {
+        (kind, file.name)
+        for kind in ("triton", "browser")
+        for file in tmp_path.rglob("test_*.py")
+        if fewer_files.may_hold(file, kind)
+    }
+    assert held == {("triton", "test_one.py"), ("browser", "test_three.py")}
 
 
 @pytest.mark.parametrize(
