@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import home, load
+from benchmarks import heap, home, load
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -218,39 +218,25 @@ def growth(url: str, seconds: float, rate: float) -> dict[str, Any]:
         client = page.context.new_cdp_session(page)
         client.send("HeapProfiler.enable")
         page.wait_for_timeout(60_000)
-        heaps = [_heap(page, client)]
+        heaps = [heap.living(page, client)]
+        kinds = [heap.machine_code(page, client)]
         end = time.monotonic() + seconds
         while time.monotonic() < end - 1:
             page.wait_for_timeout(min(60.0, end - time.monotonic()) * 1000)
-            heaps.append(_heap(page, client))
+            heaps.append(heap.living(page, client))
             print(
                 f"  heap {heaps[-1]['heap'] / 1e6:.2f} MB, {heaps[-1]['nodes']} nodes",
                 file=sys.stderr,
                 flush=True,
             )
+        kinds.append(heap.machine_code(page, client))
         pump.stop()
         draws = page.evaluate("scheduler.draws")
     first, last = heaps[0]["heap"], heaps[-1]["heap"]
-    return {"seconds": seconds, "rate": rate, "samples": pump.sent, "draws": draws, "heaps": heaps,
-            "growth": last / first - 1}  # fmt: skip
-
-
-def _heap(page: Page, client: Any) -> dict[str, float]:
-    """What lives: the least of several collections while the page is paused.
-
-    Sixty draws a second make megabytes of garbage between a collection and the question how much is left.
-    """
-    page.click("[data-charts-pause]")
-    page.wait_for_function("() => scheduler.waiting === 0")
-    used = []
-    for _time in range(6):
-        client.send("HeapProfiler.collectGarbage")
-        used.append(client.send("Runtime.getHeapUsage")["usedSize"])
-        time.sleep(0.4)
-    counted = client.send("Memory.getDOMCounters")
-    page.click("[data-charts-pause]")
-    return {"heap": min(used), "nodes": counted["nodes"],
-            "listeners": counted["jsEventListeners"]}  # fmt: skip
+    code = kinds[-1] - kinds[0]
+    return {"seconds": seconds, "rate": rate, "samples": pump.sent, "draws": draws, "heaps": heaps, "code": kinds,
+            "growth": last / first - 1, "growth_of_code": code / first,
+            "growth_of_page": (last - first - code) / first}  # fmt: skip
 
 
 RUNNING = """(up) => new Promise((resolve) => {
@@ -344,7 +330,11 @@ def report(found: dict[str, dict[str, Any]]) -> str:
         heaps = ", ".join(f"{each['heap'] / 1e6:.2f}" for each in g["heaps"])
         came = f"{g['samples']} samples at {g['rate']:.0f} a second in {g['seconds'] / 60:.0f} min"
         what = f"heap after collection (MB), {came}"
-        rows.append((what, f"within {GROWTH:.0%}", f"{heaps}: {g['growth']:+.1%}"))
+        rows += [
+            (what, f"within {GROWTH:.0%}", f"{heaps}: {g['growth']:+.1%}"),
+            ("of that, machine code that V8 makes of hot functions", "", f"{g['growth_of_code']:+.1%}"),
+            ("of that, everything that the page keeps", "", f"{g['growth_of_page']:+.1%}"),
+        ]
     if "event" in found:
         e = found["event"]
         what = f"request sent to pixel, {e['trials']} requests (s: p50, p95, max)"
