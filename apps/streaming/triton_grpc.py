@@ -33,8 +33,10 @@ from apps.streaming.triton_messages import (
 
 PACKED = {"BOOL": "?", "INT32": "i", "INT64": "q", "UINT32": "I", "UINT64": "Q", "FP32": "f"}
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
-# Errors then arrive as the stream's status, with their code, instead of as text in a message.
-METADATA = (("triton_grpc_error", "true"),)
+# Errors then arrive as the stream's status, with their code, instead of as text in a message. Only our own model is
+# asked so: it ends with its error, while a model that sends another message after one, as TensorRT-LLM's BLS model
+# does, makes Triton 2.51 answer on a stream that it has closed, which ends the whole server.
+ERRORS_AS_STATUS = (("triton_grpc_error", "true"),)
 METADATA_SECONDS = 10.0
 
 
@@ -73,7 +75,8 @@ class TritonGrpcSource:
             yield StreamEnd("error", time.perf_counter(), error=unsupported(error))
             return
         reader = MessageReader(asked, interface, self._rules or rules)
-        call = self._stub().ModelStreamInfer(_once(message), metadata=METADATA)
+        metadata = ERRORS_AS_STATUS if interface.is_ours else None
+        call = self._stub().ModelStreamInfer(_once(message), metadata=metadata)
         try:
             async with contextlib.aclosing(self._read(call, reader)) as events:
                 async for event in events:
