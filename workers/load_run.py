@@ -62,6 +62,10 @@ def run_load(run_id: int, worker: str) -> bool:
 class Attempt:
     """One claimed attempt."""
 
+    row: Any
+    # Whether what an attempt before wrote stays.
+    keeps_folder = False
+
     def __init__(self, claim: Claim, worker: str) -> None:
         self.row, self.number, self.worker, self.previous = claim.run, claim.attempt, worker, claim.previous
         self.folder = selectors.runs_folder() / f"{self.row.number}-{self.number}"
@@ -82,7 +86,8 @@ class Attempt:
         output: LogFile | None = None
         try:
             self._end_previous()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self.keeps_folder:
+                shutil.rmtree(self.folder, ignore_errors=True)
             output = LogFile(self.folder / "log.txt")
             self._work(output, watch)
         except Ended as ended:
@@ -218,16 +223,19 @@ class Attempt:
         if now - self.written_at < SERIES_EVERY_SECONDS:
             return
         self.written_at = now
-        columns = {
+        try:
+            attempts.record_run(self.row, self.number, **self._columns(done, total))
+        except DatabaseError as error:
+            log.warning("Progress of run #%d was not written: %s", self.row.number, error)
+            connections.close_all()
+
+    def _columns(self, done: float, total: float) -> dict[str, Any]:
+        """What the row says of how far it is."""
+        return {
             "progress": min(1.0, done / total) if total else None,
             "eta_seconds": max(0.0, total - done),
             "series": read_ticks(self.folder)[-SERIES_POINTS:],
         }
-        try:
-            attempts.record_run(self.row, self.number, **columns)
-        except DatabaseError as error:
-            log.warning("Progress of run #%d was not written: %s", self.row.number, error)
-            connections.close_all()
 
     def _keep(self, watch: Watch, **columns: Any) -> None:
         self._write(watch, lambda: attempts.record_run(self.row, self.number, **columns))

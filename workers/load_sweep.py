@@ -1,4 +1,4 @@
-"""Ends what is left of load runs whose worker fell silent, and queues them again."""
+"""Ends what is left of load runs and quality runs whose worker fell silent, and queues them again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from apps.core import clock
 from apps.fleet.processes import end_tree, mark_of
 from apps.loadtests import attempts, states
 from apps.loadtests.attempts import Failure
-from apps.loadtests.models import LoadRun
+from apps.loadtests.models import LoadRun, QualityRun
 
 KILL_GRACE_SECONDS = 1.0
 
@@ -17,7 +17,9 @@ KILL_GRACE_SECONDS = 1.0
 def reap() -> int:
     """Queue runs again whose lease ran out; returns how many. Their child processes on this host end first."""
     reaped = 0
-    for row in LoadRun.objects.filter(state=states.RUNNING, lease_expires_at__lte=clock.now()):
+    due = {"state": states.RUNNING, "lease_expires_at__lte": clock.now()}
+    rows = [*LoadRun.objects.filter(**due), *QualityRun.objects.filter(**due)]
+    for row in rows:
         if row.node_id == settings.INFLIGHT_NODE_ID:
             mark = mark_of(row.node_id, row.kind, row.pk, row.attempt)
             end_tree(mark, attempts.child_of(row), KILL_GRACE_SECONDS)

@@ -18,13 +18,13 @@ from apps.engines import sweep as engines_sweep
 from apps.fleet import services as fleet
 from apps.fleet import sweep as fleet_sweep
 from apps.loadtests import sweep as loadtests_sweep
-from apps.loadtests.policy import RUN_LOAD
+from apps.loadtests.policy import RUN_LOAD, RUN_QUALITY
 from apps.loadtests.tuning_steps import PROPOSE
 from apps.registry import sweep as registry_sweep
 from apps.registry.hub.policy import DEADLINE_SECONDS
 from apps.serving import sweep as serving_sweep
 from apps.telemetry import sweep as telemetry_sweep
-from workers import build_run, fetch_run, fetch_sweep, load_run, load_sweep, log_rotation
+from workers import build_run, fetch_run, fetch_sweep, load_run, load_sweep, log_rotation, quality_run
 from workers.reconcile import reconcile_node
 from workers.tune_run import propose_trial as propose_next
 
@@ -57,6 +57,12 @@ def fetch_checkpoint(checkpoint_id: int) -> None:
 def run_load(run_id: int) -> None:
     """Claim a queued load run and make it."""
     load_run.run_load(run_id, f"load worker {settings.INFLIGHT_NODE_ID}")
+
+
+@shared_task(name=RUN_QUALITY, acks_late=False, soft_time_limit=SOFT_SECONDS, time_limit=HARD_SECONDS)
+def run_quality(run_id: int) -> None:
+    """Claim a queued quality run and make it."""
+    quality_run.run_quality(run_id, f"load worker {settings.INFLIGHT_NODE_ID}")
 
 
 @shared_task(name=PROPOSE, acks_late=False, soft_time_limit=300, time_limit=330)

@@ -23,6 +23,7 @@ CONFIGURED = frozenset(
         "serving.deployment",
         "telemetry.alertrule",
         "loadtests.loadtest",
+        "loadtests.qualitygate",
     }
 )
 # Objects that only administrators see.

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from apps.core.states import Tone
 from apps.engines.models import Build
 from apps.engines.states import BUILD
-from apps.loadtests.models import LoadRun
-from apps.loadtests.states import LOADRUN
+from apps.loadtests.models import LoadRun, QualityRun
+from apps.loadtests.states import LOADRUN, QUALITYRUN
 from apps.registry.models import Checkpoint
 from apps.registry.states import CHECKPOINT, HELD
 from apps.serving.models import Deployment
@@ -37,7 +37,7 @@ class Work:
 
 
 def running() -> list[Work]:
-    """Running work, builds first, at most SHOWN of each. Four queries."""
+    """Running work, builds first, at most SHOWN of each. Five queries."""
     builds = (
         Build.objects.filter(state__in=BUILD.active).select_related("checkpoint").order_by("number")[:SHOWN]
     )
@@ -46,11 +46,13 @@ def running() -> list[Work]:
     tests = (
         LoadRun.objects.filter(state__in=LOADRUN.active).defer("series", "summary").order_by("number")[:SHOWN]
     )
+    compared = QualityRun.objects.filter(state__in=QUALITYRUN.active).defer("result").order_by("number")[:SHOWN]
     return [
         *map(_build, builds),
         *map(_checkpoint, fetched.defer("chat_template", "facts")[:SHOWN]),
         *map(_deployment, moving),
         *map(_load_run, tests),
+        *map(_quality_run, compared),
     ]
 
 
@@ -107,6 +109,20 @@ def _load_run(run: LoadRun) -> Work:
         key=f"loadrun-{run.number}",
         title=_("Load run %(run)s") % {"run": run},
         url=reverse("loadtests:run", args=[run.number]),
+        state=run.state,
+        tone=run.machine.tones[run.state],
+        stage=run.sentence,
+        progress=run.progress if run.state == "running" else None,
+        eta_seconds=run.eta_seconds,
+        since=run.state_since,
+    )
+
+
+def _quality_run(run: QualityRun) -> Work:
+    return Work(
+        key=f"qualityrun-{run.number}",
+        title=_("Quality run %(run)s") % {"run": run},
+        url=reverse("loadtests:quality_run", args=[run.number]),
         state=run.state,
         tone=run.machine.tones[run.state],
         stage=run.sentence,

@@ -19,6 +19,7 @@ from apps.accounts.roles import Action
 from apps.accounts.service_admin import Preview, PreviewPart, ServiceAdmin, ServiceForm, StatusAdmin
 from apps.core.admin import ReadOnlyAdmin
 from apps.loadtests import inputs, limits, services
+from apps.loadtests import quality_admin as quality_admin
 from apps.loadtests.models import LoadRun, LoadTest, ProductionMark, Study
 
 

@@ -14,6 +14,7 @@ from apps.accounts.roles import Action, require
 from apps.loadtests import background, comparing, selectors, serialize, services
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY
 from apps.loadtests.domain.scenario import Scenario
+from apps.loadtests.policy import REPEATS
 from apps.serving import selectors as serving
 
 router = Router(tags=["load tests"])
@@ -105,7 +106,7 @@ class NewComparison(BaseModel):
 
     deployments: list[str]
     scenario: Scenario
-    repeats: int = 3
+    repeats: int = REPEATS
     primary: str = DEFAULT_PRIMARY
     allow_production: bool = False
 

@@ -8,11 +8,13 @@ class LoadTestsConfig(AppConfig):
     verbose_name = "Load tests"
 
     def ready(self) -> None:
-        """Register the live topics, and have the telemetry process end background loads that nobody keeps."""
-        from apps.loadtests import topics
+        """Register the live topics and the gate of quality; have the telemetry process end loads that nobody keeps."""
+        from apps.loadtests import quality_gate, topics
+        from apps.serving import gates
         from apps.telemetry import chores
 
         topics.register()
+        gates.register("quality", quality_gate.refusal)
         chores.register("background loads that nobody keeps", 3.0, _end_background_loads)
 
 

@@ -9,6 +9,9 @@ from django.utils.translation import gettext_lazy as _
 from apps.core.models import StatusModel
 from apps.core.names import validate_name
 from apps.loadtests import states
+from apps.loadtests.quality_models import QualityGate as QualityGate
+from apps.loadtests.quality_models import QualityRun as QualityRun
+from apps.loadtests.quality_models import QualityWaiver as QualityWaiver
 from apps.serving.models import Deployment
 
 

@@ -8,6 +8,7 @@ from apps.engines.policy import MESSAGE_LIFE_SECONDS as MESSAGE_LIFE_SECONDS
 from apps.engines.policy import RESEND_AFTER_SECONDS as RESEND_AFTER_SECONDS
 
 RUN_LOAD = "workers.run_load"
+RUN_QUALITY = "workers.run_quality"
 # A queued run that was sent and is not taken for this long says so.
 UNCLAIMED_AFTER_SECONDS = 30.0
 # Clients that anybody may send against one slot of the target: enough to fill it and its queue, not more.
@@ -24,3 +25,10 @@ DEADLINE_MARGIN_SECONDS = 300.0
 # How long a study waits for its servers.
 PREPARE_SECONDS = 900.0
 MOST_ARMS, MOST_REPEATS = 12, 20
+# Repeats of a comparison unless told otherwise: six find a difference of 10% on a quiet machine (benchmarks/verdict.py).
+REPEATS = 6
+# Windows of the bundled text that a quality run scores (it has about 30 of 128 tokens), and tokens of an answer.
+QUALITY_WINDOWS, QUALITY_ANSWER_TOKENS = 32, 48
+MOST_QUALITY_WINDOWS, MOST_QUALITY_ANSWER_TOKENS = 1000, 512
+# No quality run takes so long; one that does hangs.
+QUALITY_SECONDS = 4 * 3600.0

@@ -1,4 +1,4 @@
-"""Reading load tests, runs and studies."""
+"""Reading load tests, runs, studies and quality runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from apps.core.exceptions import NotFound, NotPossibleNow
 from apps.loadtests.domain import records
 from apps.loadtests.domain.records import Columns
-from apps.loadtests.models import LoadRun, LoadTest, ProductionMark, Study
+from apps.loadtests.models import LoadRun, LoadTest, ProductionMark, QualityGate, QualityRun, Study
 from apps.serving.models import Deployment
 
 # Files of records, one for each process of the generator.
@@ -115,3 +115,44 @@ def record_lines(row: LoadRun) -> Iterable[records.Record]:
 def columns(row: LoadRun) -> Columns:
     """The records of a run as columns. Raises NotPossibleNow."""
     return records.columns(record_lines(row))
+
+
+def quality_runs() -> QuerySet[QualityRun]:
+    """All quality runs, newest first."""
+    return QualityRun.objects.select_related(
+        "engine__checkpoint", "engine__node", "baseline", "deployment", "baseline_deployment", "requested_by"
+    )
+
+
+def quality_run(number: int) -> QualityRun:
+    """One quality run by its number. Raises NotFound."""
+    found = quality_runs().filter(number=number).first()
+    if found is None:
+        raise NotFound(
+            "quality_run_unknown",
+            _("There is no quality run #%(number)s.") % {"number": number},
+            remedy=_("See the page Quality."),
+        )
+    return found
+
+
+def quality_gates() -> QuerySet[QualityGate]:
+    """All gates by name."""
+    return QualityGate.objects.select_related("build_profile__checkpoint")
+
+
+def quality_gate(name: str) -> QualityGate:
+    """One gate by its name. Raises NotFound."""
+    found = quality_gates().filter(name=name).first()
+    if found is None:
+        raise NotFound(
+            "quality_gate_unknown",
+            _("There is no quality gate %(name)s.") % {"name": name},
+            remedy=_("See the page Quality."),
+        )
+    return found
+
+
+def quality_folder() -> Path:
+    """Where plans, rows and logs of quality runs lie."""
+    return Path(settings.INFLIGHT_HOME) / "quality"

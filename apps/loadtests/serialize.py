@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apps.loadtests import states
-from apps.loadtests.models import LoadRun, LoadTest, Study
+from apps.loadtests.models import LoadRun, LoadTest, QualityGate, QualityRun, Study
 from apps.serving.serialize import iso, status_dict
 
 
@@ -98,3 +98,41 @@ def study_progress(row: Study, runs: list[LoadRun]) -> float:
         return 1.0
     done = sum(1.0 if run.is_terminal else run.progress or 0.0 for run in runs)
     return min(1.0, done / max(1, len(row.arms) * row.repeats))
+
+
+def quality_run_dict(row: QualityRun, short: bool = False) -> dict[str, Any]:
+    """One quality run; `short` leaves out its answers and passages."""
+    result = row.result
+    if short and result is not None:
+        result = {key: value for key, value in result.items() if key not in ("answers", "passages")}
+    return {
+        **status_dict(row),
+        "number": row.number,
+        "method": row.method,
+        "title": row.title,
+        "engine": row.engine.fingerprint if row.engine else None,
+        "baseline": row.baseline.fingerprint if row.baseline else None,
+        "deployment": row.deployment.name if row.deployment else None,
+        "baseline_deployment": row.baseline_deployment.name if row.baseline_deployment else None,
+        "settings": row.settings,
+        "result": result,
+        "requested_by": row.requested_by.get_username() if row.requested_by else None,
+        "progress": row.progress,
+        "eta_seconds": row.eta_seconds,
+        "cancel_requested": row.cancel_requested_at is not None,
+        "started_at": iso(row.started_at),
+        "finished_at": iso(row.finished_at),
+        "actions": ["repeat"] if row.is_terminal else [] if row.cancel_requested_at else ["cancel"],
+    }
+
+
+GATE_KEYS = ("max_perplexity_ratio", "max_divergence", "min_top1", "min_agreement", "blocking")
+
+
+def quality_gate_dict(row: QualityGate) -> dict[str, Any]:
+    """One gate, as the API and documents spell it."""
+    return {
+        "name": row.name,
+        "build": row.build_profile.name,
+        **{key: getattr(row, key) for key in GATE_KEYS},
+    }

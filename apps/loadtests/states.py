@@ -1,4 +1,4 @@
-"""States of a run and of a study."""
+"""States of a load run, a quality run and a study."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ LOADRUN = StateMachine(
     terminal=frozenset({SUCCEEDED, FAILED, CANCELLED}),
     active=frozenset({QUEUED, RUNNING}),
     tones={QUEUED: "idle", RUNNING: "busy", SUCCEEDED: "ok", FAILED: "bad", CANCELLED: "warn"},
+)
+
+QUALITYRUN = StateMachine(
+    name="qualityrun",
+    initial=QUEUED,
+    moves=LOADRUN.moves,
+    terminal=LOADRUN.terminal,
+    active=LOADRUN.active,
+    tones=LOADRUN.tones,
 )
 
 PREPARING, CLEARING = "preparing", "clearing"

@@ -26,7 +26,7 @@ from apps.loadtests.domain.batching_study import ArmSettings, arms_of, scenario_
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadRun, Study
-from apps.loadtests.policy import MOST_ARMS, MOST_REPEATS, PREPARE_SECONDS
+from apps.loadtests.policy import MOST_ARMS, MOST_REPEATS, PREPARE_SECONDS, REPEATS
 from apps.serving import selectors as serving
 from apps.serving import services as serving_services
 from apps.serving import states as serving_states
@@ -41,7 +41,7 @@ def start_comparison(
     deployments: Sequence[str],
     scenario: Any,
     *,
-    repeats: int = 3,
+    repeats: int = REPEATS,
     primary: str = DEFAULT_PRIMARY,
     allow_production: bool = False,
 ) -> Study:

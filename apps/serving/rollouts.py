@@ -14,9 +14,9 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, require
 from apps.core import audit, clock
-from apps.core.exceptions import NotPossibleNow
+from apps.core.exceptions import Finding, NotPossibleNow
 from apps.core.transitions import amend, transition
-from apps.serving import policies, selectors, states
+from apps.serving import gates, policies, selectors, states
 from apps.serving.models import Deployment, Instance, Revision
 
 ACTOR = "ctl"
@@ -71,6 +71,7 @@ def promote_rollout(
     """Leave out what is left of the canary's steps: the new revision takes all requests as its servers serve."""
     require(actor, Action.OPERATE)
     revision = _pending(deployment)
+    gates.check(deployment, revision.engine)
     with transaction.atomic():
         moment = clock.now()
         amend(revision, states=[states.PENDING], promoted_at=moment, paused_at=None, moved_at=moment)
@@ -116,6 +117,16 @@ def call_off(actor: User | str, deployment: Deployment) -> Revision | None:
         )
         amend(deployment, deployed_at=clock.now(), waiting_build=None, reason="", sentence="", remedy="")
     return revision
+
+
+def refuse(actor: User | str, deployment: Deployment, why: Finding) -> None:
+    """An engine that a deployment waited for may not be deployed: say why; what serves goes on serving."""
+    said = {"reason": why.id, "sentence": why.message, "remedy": why.remedy}
+    if not transition(deployment, states.FAILED, actor=actor, sources=[states.WAITING], **said):
+        amend(deployment, **said)
+        audit.record(
+            actor, "deployment.refused", deployment, to_state=deployment.state, reason=why.id, sentence=why.message
+        )
 
 
 # ---------------------------------------------------------------------- the tick and the canary's judge

@@ -17,7 +17,7 @@ from apps.engines import selectors as engine_selectors
 from apps.engines import services as engine_services
 from apps.engines import states as engine_states
 from apps.engines.models import Build, Engine
-from apps.serving import inputs, preview, revisions, rollouts, selectors, states
+from apps.serving import gates, inputs, preview, revisions, rollouts, selectors, states
 from apps.serving.adoption import adopt_repository, adoption_plan, profile_of_line
 from apps.serving.autoscale import begin_awake, settings_changed, wake_deployment
 from apps.serving.imports import check_again, delete_repository, import_repository, require_unchanged
@@ -130,6 +130,7 @@ def deploy(actor: User | str, deployment: Deployment) -> Deployment:
         engine = build.engine if build.state == engine_states.SUCCEEDED else None
         if engine is None:
             return _wait_for(actor, deployment, build)
+    gates.check(deployment, engine)
     return start_with(actor, deployment, engine)
 
 
@@ -155,6 +156,7 @@ def start_with(actor: User | str, deployment: Deployment, engine: Engine | None)
 
 def start_waiting(actor: User | str, deployment: Deployment, engine: Engine) -> bool:
     """Go on with a deployment whose engine is ready. False where it waits no more."""
+    refused = gates.refusal(deployment, engine)
     with transaction.atomic():
         waited = Deployment.objects.filter(pk=deployment.pk, waiting_build__isnull=False).update(
             waiting_build=None
@@ -162,6 +164,9 @@ def start_waiting(actor: User | str, deployment: Deployment, engine: Engine) -> 
         if not waited:
             return False
         deployment.refresh_from_db()
+        if refused is not None:
+            rollouts.refuse(actor, deployment, refused)
+            return True
         start_with(actor, deployment, engine)
     return True
 

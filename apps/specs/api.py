@@ -21,6 +21,7 @@ from apps.fleet.join_api import router as join_router
 from apps.gateway.adaptive_api import router as adaptive_router
 from apps.gateway.api import router as gateway_router
 from apps.loadtests.api import router as loadtests_router
+from apps.loadtests.quality_api import router as quality_router
 from apps.loadtests.tuning_api import router as tuning_router
 from apps.registry.api import router as registry_router
 from apps.serving.api import router as serving_router
@@ -56,6 +57,7 @@ for router in (
     control_router,
     loadtests_router,
     tuning_router,
+    quality_router,
     chat_router,
     compare_router,
     gateway_router,

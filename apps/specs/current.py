@@ -12,7 +12,8 @@ from apps.engines.models import BuildProfile, QuantizationProfile
 from apps.engines.serialize import build_profile_values, quantization_profile_values
 from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.loadtests.domain.scenario import Scenario
-from apps.loadtests.models import LoadTest
+from apps.loadtests.models import LoadTest, QualityGate
+from apps.loadtests.serialize import quality_gate_dict
 from apps.registry.models import Checkpoint
 from apps.serving.models import BatchingProfile, Deployment
 from apps.specs.documents import (
@@ -26,6 +27,7 @@ from apps.specs.documents import (
     GatewayRouteSpec,
     LoadTestSpec,
     PromptSetSpec,
+    QualityGateSpec,
     QuantizationProfileSpec,
     as_spec_dict,
 )
@@ -41,6 +43,7 @@ NamedRow = (
     | GatewayRoute
     | AlertRule
     | LoadTest
+    | QualityGate
     | PromptSet
 )
 
@@ -57,6 +60,7 @@ def rows_of(kind: str) -> dict[str, Any]:
         "GatewayRoute": GatewayRoute.objects.all(),
         "AlertRule": AlertRule.objects.prefetch_related("channels"),
         "LoadTest": LoadTest.objects.all(),
+        "QualityGate": QualityGate.objects.select_related("build_profile"),
         "PromptSet": PromptSet.objects.all(),
     }
     return {row.name: row for row in querysets[kind].order_by("name")}
@@ -80,6 +84,11 @@ def _spec(row: Model) -> AnySpec:
         return LoadTestSpec.model_validate(Scenario.model_validate(row.scenario).model_dump(by_alias=True))
     if isinstance(row, PromptSet):
         return PromptSetSpec(description=row.description, prompts=row.prompts)
+    if isinstance(row, QualityGate):
+        values = quality_gate_dict(row)
+        return QualityGateSpec.model_validate(
+            {to_camel(key): value for key, value in values.items() if key != "name"}
+        )
     if isinstance(row, AlertRule):
         return _alert_rule_spec(row)
     if isinstance(row, BatchingProfile):

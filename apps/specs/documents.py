@@ -31,7 +31,7 @@ from apps.engines.shapes import (
     of_builder,
 )
 from apps.gateway.shapes import ExternalFields, RouteFields, Target
-from apps.loadtests.shapes import LoadTestFields
+from apps.loadtests.shapes import LoadTestFields, QualityGateFields
 from apps.registry.shapes import CheckpointFields
 from apps.serving.autoscale_policy import MOST_ENTRIES, Scaling, ScalingTarget, ScheduleEntry
 from apps.serving.models import Deployment
@@ -211,6 +211,16 @@ class PromptSetSpec(PromptSetFields):
     model_config = _CAMEL
 
 
+class QualityGateSpec(QualityGateFields):
+    """`spec` of a QualityGate."""
+
+    model_config = _CAMEL
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
 AnySpec = (
     CheckpointSpec
     | QuantizationProfileSpec
@@ -221,6 +231,7 @@ AnySpec = (
     | GatewayRouteSpec
     | AlertRuleSpec
     | LoadTestSpec
+    | QualityGateSpec
     | PromptSetSpec
 )
 # In the order in which they depend on each other.
@@ -228,6 +239,7 @@ KINDS: dict[str, type[AnySpec]] = {
     "Checkpoint": CheckpointSpec,
     "QuantizationProfile": QuantizationProfileSpec,
     "BuildProfile": BuildProfileSpec,
+    "QualityGate": QualityGateSpec,
     "BatchingProfile": BatchingProfileSpec,
     "Deployment": DeploymentSpec,
     "ExternalDeployment": ExternalDeploymentSpec,

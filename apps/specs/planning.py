@@ -33,6 +33,7 @@ from apps.specs.documents import (
     Document,
     ExternalDeploymentSpec,
     GatewayRouteSpec,
+    QualityGateSpec,
     refused,
 )
 from apps.telemetry.alerts import inputs as alert_inputs
@@ -235,6 +236,8 @@ def _references(document: Document) -> Iterator[tuple[str, str, str]]:
         yield "spec.checkpoint", "Checkpoint", spec.checkpoint
         if spec.builder == BuildProfile.Builder.TRTLLM and spec.quantization != NONE:
             yield "spec.quantization", "QuantizationProfile", spec.quantization
+    if isinstance(spec, QualityGateSpec):
+        yield "spec.build", "BuildProfile", spec.build
     if isinstance(spec, DeploymentSpec):
         if spec.build is not None:
             yield "spec.build", "BuildProfile", spec.build

@@ -20,7 +20,7 @@ from apps.engines.models import BuildProfile, QuantizationProfile
 from apps.gateway import services as gateway
 from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.loadtests import services as loadtests
-from apps.loadtests.models import LoadTest
+from apps.loadtests.models import LoadTest, QualityGate
 from apps.registry import services as registry
 from apps.registry.models import Checkpoint
 from apps.serving import services as serving
@@ -40,6 +40,7 @@ from apps.specs.documents import (
     GatewayRouteSpec,
     LoadTestSpec,
     PromptSetSpec,
+    QualityGateSpec,
     QuantizationProfileSpec,
     parse_documents,
 )
@@ -214,6 +215,13 @@ def _save_prompt_set(actor: Actor, document: Document, row: PromptSet | None) ->
     chat.save_prompt_set(actor, _with_name(document.spec.model_dump(), document, row), row)
 
 
+def _save_quality_gate(actor: Actor, document: Document, row: QualityGate | None) -> None:
+    assert isinstance(document.spec, QualityGateSpec)  # noqa: S101
+    data = {key: getattr(document.spec, key) for key in QualityGateSpec.model_fields if key != "build"}
+    values = {**data, "build_profile": document.spec.build}
+    loadtests.save_quality_gate(actor, _with_name(values, document, row), row)
+
+
 _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "Checkpoint": _save_checkpoint,
     "QuantizationProfile": _save_quantization_profile,
@@ -224,6 +232,7 @@ _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "GatewayRoute": _save_gateway_route,
     "AlertRule": _save_alert_rule,
     "LoadTest": _save_load_test,
+    "QualityGate": _save_quality_gate,
     "PromptSet": _save_prompt_set,
 }
 

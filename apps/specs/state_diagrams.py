@@ -6,7 +6,7 @@ from apps.chat.states import TURN
 from apps.core.states import StateMachine
 from apps.engines.states import BUILD, ENGINE
 from apps.fleet.states import NODE
-from apps.loadtests.states import LOADRUN, STUDY
+from apps.loadtests.states import LOADRUN, QUALITYRUN, STUDY
 from apps.loadtests.tuning_states import TRIAL, TUNING
 from apps.registry.states import CHECKPOINT
 from apps.serving.states import DEPLOYMENT, INSTANCE, REVISION
@@ -27,6 +27,7 @@ MACHINES: tuple[StateMachine, ...] = (
     STUDY,
     TUNING,
     TRIAL,
+    QUALITYRUN,
 )
 HEAD = """# States
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from apps.engines import states as engine_states
 from apps.engines.models import QuantizationProfile
-from apps.loadtests.models import LoadTest
+from apps.loadtests.models import LoadTest, QualityGate
 from apps.telemetry.alerts.services import install_shipped_rules
 from apps.telemetry.models import AlertRule
 from tests import objects
@@ -27,6 +27,7 @@ CONFIGURED = (
     "serving_deployment",
     "telemetry_alertrule",
     "loadtests_loadtest",
+    "loadtests_qualitygate",
 )
 RECORDS = (
     "engines_build",
@@ -50,6 +51,8 @@ RECORDS = (
     "loadtests_loadrun",
     "loadtests_study",
     "loadtests_productionmark",
+    "loadtests_qualityrun",
+    "loadtests_qualitywaiver",
 )
 PEOPLE = ("auth_user", "auth_group", "accounts_apitoken", "registry_hubaccess")
 
@@ -74,6 +77,9 @@ def rows() -> dict[str, int]:
         "telemetry_alertrule": shipped_rule(),
         "loadtests_loadtest": LoadTest.objects.create(
             name="steady", scenario=scenario(deployment.name).model_dump(mode="json")
+        ),
+        "loadtests_qualitygate": QualityGate.objects.create(
+            name="close", build_profile=deployment.build_profile, max_perplexity_ratio=1.05
         ),
         "engines_build": objects.build(deployment.build_profile, engine_states.FAILED),
         "engines_engine": revision.engine,

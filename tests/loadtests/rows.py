@@ -25,6 +25,7 @@ from apps.loadtests.domain.scenario import Scenario, parse
 from apps.loadtests.models import LoadRun, LoadTest, Study
 from apps.serving.models import Deployment
 from tests.loadtests import tuning_rows
+from tests.loadtests import quality_rows
 
 SECONDS = 20.0
 
@@ -194,4 +195,5 @@ def everything(deployment: Deployment, folder: Path | None = None) -> Study:
     tuning_rows.tuning(deployment)
     unfinished = {"summary": None, "progress": 0.4, "eta_seconds": 20.0, "finished_at": None}
     run(7, place, deployment, state="running", **unfinished)
+    quality_rows.everything(deployment)
     return found

@@ -61,6 +61,45 @@ def test_repeats_that_differ_beyond_their_noise_widen_the_interval() -> None:
     assert math.log(wild.high / wild.low) > 3 * math.log(steady.high / steady.low)
 
 
+WORLDS = {
+    # Whether requests hang together inside a run, how far whole runs differ, how heavy the tails are.
+    "quiet": (0.0, 0.0, 3.0),
+    "hangs together": (0.9, 0.0, 3.0),
+    "runs differ": (0.3, 0.05, 3.0),
+    "heavy tails": (0.6, 0.03, 1.2),
+}
+
+
+def _world(drawn: np.random.Generator, world: str, faster: float) -> Sample:
+    """A run of a known world: tokens a block, autocorrelated, times an effect of the run."""
+    tied, between, tail = WORLDS[world]
+    noise = drawn.standard_t(tail * 2, 24) * 0.08
+    for index in range(1, noise.size):
+        noise[index] = tied * noise[index - 1] + math.sqrt(1 - tied**2) * noise[index]
+    effect = math.exp(drawn.normal(0, between)) * faster
+    return Sample(24.0, 24, {"tokens": 100 * effect * np.exp(np.clip(noise, -1, 1))}, {})
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("repeats", [3, 6])
+def test_false_alarms_stay_at_their_level_whatever_hangs_together(world: str, repeats: int) -> None:
+    drawn = np.random.default_rng(5)
+    count, alarms = 300, 0
+    for number in range(count):
+        arms = [Arm(side, [_world(drawn, world, 1.0) for _ in range(repeats)]) for side in "AB"]
+        found = compare(arms, seed=number, metrics=["output_tokens_per_second"], draws=4).arms[0]
+        alarms += found.differences["output_tokens_per_second"].different
+    # 5% of 300 comparisons is 15, give or take 3.8.
+    assert 4 <= alarms <= 27
+
+
+def test_two_runs_alone_are_judged_by_their_own_noise_and_it_is_said() -> None:
+    found = _compare([1], [1.2])
+    assert found.arms[0].differences["output_tokens_per_second"].different
+    assert "Fewer than three runs" in found.notes[0]
+    assert not _compare([1, 1, 1], [1, 1, 1]).notes
+
+
 def test_drift_that_hits_both_sides_of_a_repeat_cancels_in_pairs() -> None:
     paired = _compare([0.8, 1, 1.3], [0.96, 1.2, 1.56])
     assert paired.paired

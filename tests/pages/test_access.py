@@ -102,6 +102,12 @@ PAGES: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "loadtests:study": ((1,), EVERYBODY),
     "loadtests:new_tuning": ((), OPERATORS),
     "loadtests:tuning": ((1,), EVERYBODY),
+    "loadtests:quality": ((), EVERYBODY),
+    "loadtests:quality_run": ((1,), EVERYBODY),
+    "loadtests:quality_log": ((1,), EVERYBODY),
+    "loadtests:new_quality_run": ((), OPERATORS),
+    "loadtests:new_quality_gate": ((), OPERATORS),
+    "loadtests:quality_gate": (("close",), OPERATORS),
 }
 ACTIONS: dict[str, tuple[object, ...]] = {
     "registry:check": (),
@@ -165,6 +171,12 @@ ACTIONS: dict[str, tuple[object, ...]] = {
     "loadtests:apply_tuning": (1,),
     "loadtests:delete_tuning": (1,),
     "loadtests:production": ("demo",),
+    "loadtests:cancel_quality_run": (1,),
+    "loadtests:repeat_quality_run": (1,),
+    "loadtests:delete_quality_run": (1,),
+    "loadtests:delete_quality_gate": ("close",),
+    "loadtests:waive_quality_gate": ("abc",),
+    "loadtests:end_quality_waiver": ("abc",),
 }
 # Addresses with tests of their own: sign-in, health, the palette, and what belongs to one conversation.
 ELSEWHERE = {

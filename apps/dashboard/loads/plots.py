@@ -106,7 +106,7 @@ def plot(
         y_ticks=[{"at": height(value), "text": formats.significant(value)} for value in steps],
         bands=[{"at": place(a), "width": round(place(b) - place(a), 2)} for a, b in bands],
         limit=height(limit) if limit is not None else None,
-        rows=_rows(lines),
+        rows=rows_of(lines),
     )
 
 
@@ -138,7 +138,7 @@ def _between(low: float, high: float) -> list[float]:
     return [round(step * index, 10) for index in range(first, int(high / step + 1e-9) + 1)][:8]
 
 
-def _rows(lines: Sequence[Line]) -> list[list[str]]:
+def rows_of(lines: Sequence[Line]) -> list[list[str]]:
     """The table beside a plot: at most 60 rows of x and each line's value."""
     at = sorted({x for line in lines for x, _y in line.points})
     step = -(-len(at) // 60) if at else 1

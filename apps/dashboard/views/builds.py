@@ -29,6 +29,7 @@ from apps.dashboard.pages import action, page
 from apps.engines import remedies, selectors, services
 from apps.engines.models import Build, BuildProfile, Quantization
 from apps.engines.states import SUCCEEDED
+from apps.loadtests import quality_gate
 from apps.registry import selectors as registry
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment
@@ -73,6 +74,7 @@ def build(request: HttpRequest, number: int) -> HttpResponse:
         "topic": f"log:build:{row.number}",
         "log_url": reverse("engines:log", args=[row.number]),
         "confirm_cancel": _confirm_cancel(row),
+        "quality": quality_gate.verdict_of(row.engine, row.profile) if row.engine else None,
         "estimate": selectors.estimated_bytes(row.checkpoint, str(row.spec.get("quantization", ""))),
     }
     return render(request, "pages/build.html", context)

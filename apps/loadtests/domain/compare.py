@@ -1,11 +1,14 @@
 """Configurations against each other: how large a difference is, and how sure.
 
-A run's measured time is cut into blocks; blocks are drawn again with replacement (1,000 times) and every figure is
-worked out anew, so requests that were slow together stay together. The difference is the mean over the repeats of the
-logarithm of the ratio, repeat by repeat where both sides have as many (what drifts hits both). Its standard error is
-that of the drawn figures; where the repeats differ by more than that explains (Cochran's Q, p < 0.1), the spread of
-the repeats counts instead, with its few degrees of freedom. The primary metric is judged at 5% (Holm's
-correction over the arms where there are several), all others together are corrected by Holm's method.
+The difference is the mean over the repeats of the logarithm of the ratio, repeat by repeat where both sides have as
+many (what drifts hits both). With three repeats or more it is judged by Student's t over the repeats: whatever slows
+requests down together, or one run as a whole, is in the spread of the repeats, so the interval holds 95% however a
+run's requests hang together. Sides with unequal numbers of repeats are judged by Welch's t.
+
+Fewer repeats have too little spread to judge by. Then a run's measured time is cut into blocks, blocks are drawn
+again with replacement (1,000 times), every figure is worked out anew, and that noise counts, or the spread where it
+is larger; what changes from run to run is then not in the interval, which a note says. The primary metric is judged
+at 5% (Holm's correction over the arms where there are several), all others together are corrected by Holm's method.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ from apps.loadtests.domain.student import chi_squared_above, t_quantile, t_two_s
 
 DRAWS = 1000
 LEVEL = 0.05
-# Repeats that differ by more than their own noise: judged by their spread.
+# Repeats that differ by more than their own noise explains are marked.
 SPREAD_LEVEL = 0.1
+# With fewer repeats than this Student's t has next to nothing to judge by (12.7 for two).
+FEWEST_REPEATS = 3
 FEWEST_BLOCKS, MOST_BLOCKS = 6, 24
 # Values around a quantile that are looked at, and how far around, as a share of all.
 GRID, GRID_REACH = 512, 0.2
@@ -180,7 +185,7 @@ class Difference:
     """One metric of an arm against the baseline. `ratio` 1.18 is 18% more; `low` and `high` are its 95% interval.
 
     `p_adjusted` is corrected for being one of many, `different` judges by it. `better` None: not different.
-    `spread`: the repeats differ by more than their own noise, so the interval is that of their spread.
+    `spread`: the repeats differ by more than their own noise explains.
     """
 
     metric: str
@@ -239,14 +244,18 @@ def compare(
     primary: str = DEFAULT_PRIMARY,
     seed: int = 0,
     metrics: Sequence[str] = tuple(METRICS),
+    draws: int = DRAWS,
 ) -> Comparison:
-    """Compare every arm with the first one. Raises ValueError where there are fewer than two with runs."""
+    """Compare every arm with the first one; `draws` of blocks tell a run's own noise.
+
+    Raises ValueError where there are fewer than two arms with runs.
+    """
     if len(arms) < 2 or any(not arm.runs for arm in arms):
         raise ValueError("Comparing needs two configurations with at least one run each.")
     drawn = np.random.default_rng(seed)
     weights = [
         [
-            drawn.multinomial(run.blocks, [1 / run.blocks] * run.blocks, DRAWS).astype(np.float64)
+            drawn.multinomial(run.blocks, [1 / run.blocks] * run.blocks, draws).astype(np.float64)
             for run in arm.runs
         ]
         for arm in arms
@@ -313,38 +322,46 @@ def _raw(
     y = np.array([value for value, _ in known_after])
     vx = np.array([variance for _, variance in known_before])
     vy = np.array([variance for _, variance in known_after])
-    df = float(sum(run.blocks - 1 for run in (*one.runs, *other.runs)))
-    if x.size == y.size:
-        each, noise = y - x, vx + vy
-        error, spread = _error([each], [noise])
-        few = each.size - 1
-    else:
-        error, spread = _error([x, y], [vx, vy])
-        few = x.size + y.size - 2
+    blocks = float(sum(run.blocks - 1 for run in (*one.runs, *other.runs)))
+    pairs = x.size == y.size
+    judged = _judge([y - x] if pairs else [x, y], [vx + vy] if pairs else [vx, vy], blocks)
     return _Raw(
         baseline=float(np.exp(x.mean())),
         value=float(np.exp(y.mean())),
         difference=float(y.mean() - x.mean()),
-        error=error,
-        df=float(few) if spread else df,
-        spread=spread,
+        error=judged[0],
+        df=judged[1],
+        spread=judged[2],
     )
 
 
-def _error(groups: Sequence[Floats], noise: Sequence[Floats]) -> tuple[float, bool]:
-    """Standard error of the sum of the groups' means, and whether it is that of the repeats' spread."""
+def _judge(groups: Sequence[Floats], noise: Sequence[Floats], blocks: float) -> tuple[float, float, bool]:
+    """(standard error of the sum of the groups' means, its degrees of freedom, whether the repeats differ by more
+    than their own noise).
+
+    One group is that of the pairs. `noise` are the variances that drawn blocks show, `blocks` their degrees of
+    freedom.
+    """
     own = sum(float(variance.sum()) / variance.size**2 for variance in noise)
-    scatter = [(float(((group - group.mean()) ** 2).sum()), group.size) for group in groups]
-    df = sum(size - 1 for _, size in scatter)
+    parts = [(float(group.var(ddof=1)) / group.size, group.size) for group in groups if group.size > 1]
+    between = sum(part for part, _ in parts)
+    marked = _differ(groups, noise)
+    if len(parts) == len(groups) and min(size for _, size in parts) >= FEWEST_REPEATS and between > 0:
+        # Welch and Satterthwaite; one group's are its size less one.
+        df = between**2 / sum(part**2 / (size - 1) for part, size in parts)
+        return math.sqrt(between), df, marked
+    return math.sqrt(max(own, between)), blocks, marked
+
+
+def _differ(groups: Sequence[Floats], noise: Sequence[Floats]) -> bool:
+    """Cochran's Q of the repeats against their own noise."""
+    df = sum(group.size - 1 for group in groups)
     # One of them may have no noise at all, as a figure that never varies.
     q = sum(
         float((((group - group.mean()) ** 2) / np.maximum(variance, 1e-12)).sum())
         for group, variance in zip(groups, noise, strict=True)
     )
-    between = sum(total / (size * (size - 1)) for total, size in scatter if size > 1)
-    if df >= 1 and between > own and chi_squared_above(q, df) < SPREAD_LEVEL:
-        return math.sqrt(between), True
-    return math.sqrt(own), False
+    return df >= 1 and chi_squared_above(q, df) < SPREAD_LEVEL
 
 
 def _logs(run: Sample, metric: Metric, drawn: Floats) -> tuple[float, float] | None:
@@ -354,7 +371,7 @@ def _logs(run: Sample, metric: Metric, drawn: Floats) -> tuple[float, float] | N
     if value is None or found is None:
         return None
     known = found[np.isfinite(found) & (found > 0)]
-    if known.size < DRAWS // 2:
+    if known.size < drawn.shape[0] // 2:
         return None
     # Blocks are drawn from few: their spread is too small by (n - 1)/n.
     return math.log(value), float(np.log(known).var() * run.blocks / (run.blocks - 1))
@@ -437,8 +454,9 @@ def _notes(arms: Sequence[Arm], paired: bool) -> list[str]:
         notes.append(
             "The configurations have different numbers of runs, so they are not compared repeat by repeat."
         )
-    if any(len(arm.runs) < 2 for arm in arms):
+    if any(len(arm.runs) < FEWEST_REPEATS for arm in arms):
         notes.append(
-            "A configuration with one run says nothing of what changes from run to run; three interleaved repeats do."
+            "Fewer than three runs of a configuration say too little of what changes from run to run: the intervals "
+            "are those of each run's own noise. Three interleaved repeats do better, six find a difference of 10%."
         )
     return notes

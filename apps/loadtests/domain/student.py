@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from statistics import NormalDist
 
@@ -15,6 +16,7 @@ def t_two_sided(t: float, df: float) -> float:
     return _incomplete_beta(df / 2, 0.5, df / (df + t * t))
 
 
+@functools.lru_cache(maxsize=1024)
 def t_quantile(probability: float, df: float) -> float:
     """The t that |T| stays below with `probability` (0.95: the factor of a 95% interval)."""
     low, high = 0.0, 1e4

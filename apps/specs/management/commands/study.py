@@ -13,6 +13,7 @@ from apps.loadtests import selectors, serialize, services
 from apps.loadtests.domain.batching_study import explain, table
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
 from apps.loadtests.models import Study
+from apps.loadtests.policy import REPEATS
 from apps.serving import selectors as serving
 from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed
 from apps.specs.management.commands.load_run import read_scenario
@@ -79,8 +80,8 @@ def _list(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     return listed(rows, columns)
 
 
-def _common(parser: ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=int, default=3)
+def _common(parser: ArgumentParser, repeats: int) -> None:
+    parser.add_argument("--repeats", type=int, default=repeats)
     parser.add_argument("--primary", default=DEFAULT_PRIMARY, choices=list(METRICS))
     parser.add_argument(
         "--allow-production", action="store_true", help=_("lift the limits that spare production")
@@ -90,13 +91,13 @@ def _common(parser: ArgumentParser) -> None:
 def _compare_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", help=_("a scenario in YAML, - for standard input"))
     parser.add_argument("deployment", nargs="+", help=_("deployments; the first is compared with"))
-    _common(parser)
+    _common(parser, REPEATS)
 
 
 def _batching_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("deployment")
     parser.add_argument("--full", action="store_true", help=_("also delays and batch sizes"))
-    _common(parser)
+    _common(parser, 3)
 
 
 class Command(ObjectCommand):
