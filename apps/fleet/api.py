@@ -15,6 +15,7 @@ from apps.fleet import selectors, serialize, services
 from apps.fleet.setting_aside import DRAIN_SECONDS, MOST_DRAIN_SECONDS
 
 router = Router(tags=["nodes"])
+EARLIER_SHOWN = 20
 
 
 class Lease(Schema):
@@ -192,6 +193,30 @@ class Price(Schema):
     """What a slot costs per hour, in one currency for the whole fleet; null: not known."""
 
     price_per_hour: float | None
+
+
+class EarlierLease(Lease):
+    """A claim that was given back."""
+
+    released_at: datetime
+
+
+class Slot(Gpu):
+    """A slot with who held it before. Its figures over time: /telemetry/series?scope=gpu&name=UUID."""
+
+    earlier: list[EarlierLease] = Field(description="The newest 20 that were given back, newest first.")
+
+
+@router.get("/nodes/{node_id}/slots/{index}", response={200: Slot, **REFUSALS}, operation_id="get_slot")
+def get_slot(request: HttpRequest, node_id: str, index: int) -> dict[str, Any]:
+    """One slot: what it is, who holds it now, who held it before."""
+    require(actor_of(request), Action.VIEW)
+    slot = selectors.slot(node_id, index)
+    earlier = [
+        {**serialize.lease_dict(row), "released_at": serialize.iso(row.released_at)}
+        for row in selectors.earlier_leases(slot)[:EARLIER_SHOWN]
+    ]
+    return {**serialize.gpu_dict(slot), "earlier": earlier}
 
 
 @router.put(

@@ -83,3 +83,8 @@ def free_share(gpu: Gpu, now: datetime | None = None) -> int:
 def last_beat(node_id: str) -> beats.Ages:
     """Ages of a node's beat and echo. Raises redis.RedisError where Redis is gone."""
     return beats.ages([node_id])[node_id]
+
+
+def earlier_leases(gpu: Gpu) -> QuerySet[GpuLease]:
+    """Leases on a slot that were given back, the newest first."""
+    return GpuLease.objects.filter(gpu=gpu, released_at__isnull=False).order_by("-released_at")

@@ -154,6 +154,8 @@ def test_a_slot_shows_its_holders_now_and_before_and_its_slices(
     text = sign_in(VIEWER).get("/fleet/n1/101/").content.decode()
     assert "Nobody holds it." in text
     assert text.index("Who held it before") < text.index("server of demo")
+    told = sign_in(VIEWER).get("/api/v1/nodes/n1/slots/101").json()
+    assert (told["mig_profile"], told["leases"], told["earlier"][0]["share"]) == ("1g.10gb", [], 100)
 
 
 def test_curves_are_asked_for_by_range_or_since(

@@ -101,6 +101,9 @@ DOORS: dict[str, Doors] = {
     "fleet.set_price": Doors("fleet:price", "set_slot_price", "node price"),
     "fleet.probe_toolchains": Doors("fleet:probe", "probe_node", "node probe"),
     "fleet.create_join_token": Doors("fleet:join", "create_join_token", "join_token create"),
+    "fleet.redeem_join_token": Doors(
+        "(the host that joins calls it)", "join", "(make worker, on the host that joins)"
+    ),
     "fleet.revoke_join_token": Doors("fleet:revoke_join", "revoke_join_token", "join_token revoke"),
     "fleet.set_cordoned": Doors("fleet:cordon", "cordon_node", "node cordon"),
     "fleet.start_maintenance": Doors("fleet:maintenance", "start_maintenance", "node maintenance"),
@@ -226,7 +229,6 @@ INTERNAL: dict[str, str] = {
     "fleet.beat": "heartbeat thread of the control worker",
     "fleet.echo": "reconcile task",
     "fleet.record_facts": "control worker, each minute",
-    "fleet.redeem_join_token": "the host that joins, with its token",
     "fleet.record_toolchains": "control worker, after it has probed",
     "fleet.register_node": "control worker at its start, manage.py join",
     "fleet.release_expired": "sweep",

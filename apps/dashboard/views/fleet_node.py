@@ -78,7 +78,6 @@ def slot(request: HttpRequest, node_id: str, index: int) -> HttpResponse:
     row = selectors.slot(node_id, index)
     host = fleet_map.hosts([row.node], "use")[0]
     mine = next(each for each in host.slots if each.gpu.pk == row.pk)
-    earlier = GpuLease.objects.filter(gpu=row, released_at__isnull=False).order_by("-released_at")
     context = {
         "title": f"{row.node} {mine.name}",
         "here": "fleet",
@@ -86,7 +85,7 @@ def slot(request: HttpRequest, node_id: str, index: int) -> HttpResponse:
         "slot": mine,
         "facts": _facts(row),
         "siblings": [each for each in host.slots if each.gpu.pk != row.pk and _same_gpu(each.gpu, row)],
-        "earlier": holders.titled(earlier[:HOLDERS_SHOWN]),
+        "earlier": holders.titled(selectors.earlier_leases(row)[:HOLDERS_SHOWN]),
         **hardware.context(_scope(row), _panels(row), request.GET, _data_url(row)),
     }
     return render(request, "pages/fleet_gpu.html", context)
