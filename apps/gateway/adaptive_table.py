@@ -16,14 +16,12 @@ def bounds() -> dict[int, AdaptiveAdmission]:
 
 def bounded(route: Route, rows: Mapping[int, AdaptiveAdmission]) -> Route:
     """The route with what adaptive admission lets through: slots of its upstreams, and who may wait."""
-    mine = [rows[one.deployment_id] for one in route.upstreams if one.deployment_id in rows]
+    found = [(one, rows.get(one.deployment_id or 0)) for one in route.upstreams]
+    mine = [row for _one, row in found if row is not None]
     if not mine:
         return route
     upstreams = tuple(
-        replace(one, slots=_least(one.slots, rows[one.deployment_id].admitted))
-        if one.deployment_id in rows
-        else one
-        for one in route.upstreams
+        replace(one, slots=_least(one.slots, row.admitted)) if row is not None else one for one, row in found
     )
     queue = _least(route.queue_size, *(row.queue for row in mine))
     return replace(route, upstreams=upstreams, queue_size=route.queue_size if queue is None else queue)

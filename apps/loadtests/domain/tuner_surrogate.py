@@ -67,10 +67,11 @@ class Surrogate:
     def _fit(self, lengths: Floats) -> tuple[float, Floats, Floats, Floats]:
         """(log marginal likelihood, lengths, Cholesky factor, weights)."""
         kernel = self._kernel(self._rows, self._rows, lengths) + self._noise * np.eye(len(self._rows))
-        lower = np.linalg.cholesky(kernel)
+        lower: Floats = np.linalg.cholesky(kernel).astype(np.float64)
         half = np.linalg.solve(lower, self._values)
         likelihood = float(-0.5 * half @ half - np.log(np.diag(lower)).sum())
-        return likelihood, lengths, lower, np.linalg.solve(lower.T, half)
+        weights: Floats = np.linalg.solve(lower.T, half)
+        return likelihood, lengths, lower, weights
 
     def _kernel(self, one: Floats, other: Floats, lengths: Floats) -> Floats:
         scaled = lengths[self._owners]
@@ -93,13 +94,10 @@ class Surrogate:
         return mean * self._scale + self._mean, deviation * self._scale
 
 
-_erf = np.frompyfunc(math.erf, 1, 1)
-
-
 def below(bound: float, mean: Floats, deviation: Floats) -> Floats:
     """Probability of being at most `bound`."""
-    found: Floats = 0.5 * (1 + _erf((bound - mean) / (deviation * math.sqrt(2))).astype(np.float64))
-    return found
+    z = (bound - mean) / (deviation * math.sqrt(2))
+    return np.array([0.5 * (1 + math.erf(value)) for value in z], dtype=np.float64)
 
 
 def improvement(best: float, mean: Floats, deviation: Floats) -> Floats:
