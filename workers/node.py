@@ -18,13 +18,22 @@ from django.db import connections
 from kombu import Queue
 
 from apps.core import clock
+from apps.fleet import leads
 from apps.fleet import services as fleet
-from apps.fleet.policy import BEAT_EVERY_SECONDS, ROW_EVERY_SECONDS
+from apps.fleet import sweep as fleet_sweep
+from apps.fleet.policy import (
+    BEAT_EVERY_SECONDS,
+    FACTS_EVERY_SECONDS,
+    PROTOCOL_VERSION,
+    ROW_EVERY_SECONDS,
+)
+from apps.serving import sweep as serving_sweep
 from workers.stopping import announce_stop
 from workers.toolchains import Prober
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
+JUDGE_SECONDS = 1.0
 # Between two looks whether somebody asked for a probe of the toolchains.
 PROBE_LOOK_SECONDS = 3.0
 RECONCILE, SWEEP = "workers.reconcile", "workers.sweep"
@@ -67,6 +76,7 @@ class Heart:
         self.node_id = node_id
         self._joined = False
         self._row_at = float("-inf")
+        self._differs: int | None = None
 
     def beat(self) -> None:
         """Write the beat, and every 15 s the row. Raises what Redis or the database raise; the loop goes on."""
@@ -74,10 +84,54 @@ class Heart:
         if not self._joined:
             fleet.register_node("ctl", self.node_id)
             self._joined, self._row_at = True, clock.monotonic()
+            self._compare_protocols()
         elif clock.monotonic() - self._row_at >= ROW_EVERY_SECONDS:
             # A row that somebody removed is made again.
             self._joined = fleet.saw_node(self.node_id)
             self._row_at = clock.monotonic()
+            self._compare_protocols()
+
+    def _compare_protocols(self) -> None:
+        """Say once in the log that the control plane speaks another protocol: this node then drains."""
+        spoken = leads.control_protocol()
+        differs = spoken if spoken not in (None, PROTOCOL_VERSION) else None
+        if differs is not None and differs != self._differs:
+            log.warning(
+                "The control plane speaks protocol %d, this worker %d: it takes no new work and its servers move "
+                "away. Update this host.",
+                differs,
+                PROTOCOL_VERSION,
+            )
+        self._differs = differs
+
+
+class FactsWatch:
+    """Looks at the host's GPUs every minute and writes what changed: a GPU lost, cut into slices, back again."""
+
+    def __init__(self, node_id: str) -> None:
+        self._node_id = node_id
+        self._first = True
+
+    def look(self) -> None:
+        """Look, but for the first time: the node has just joined with what was found then."""
+        if self._first:
+            self._first = False
+            return
+        if fleet.record_facts(self._node_id):
+            log.info("What this host has was written anew.")
+
+
+class Judge:
+    """Judges the nodes each second where this node leads in that, beside the ticks: Redis may be slow to answer."""
+
+    def __init__(self, node_id: str) -> None:
+        self._lead = leads.Leadership(leads.JUDGING, node_id)
+
+    def look(self) -> None:
+        """Mark silent nodes, and the servers of lost ones. Raises what the database raises; the loop goes on."""
+        if self._lead.mine():
+            fleet_sweep.judge_nodes()
+            serving_sweep.mark_unreachable(fleet_sweep.silent_in_maintenance())
 
 
 def tick() -> None:
@@ -112,6 +166,8 @@ def begin(sender: Any = None, **kwargs: Any) -> None:
         return
     heart = Heart(settings.INFLIGHT_NODE_ID)
     Loop("heartbeat", BEAT_EVERY_SECONDS, heart.beat, _stop).start()
+    Loop("host facts", FACTS_EVERY_SECONDS, FactsWatch(settings.INFLIGHT_NODE_ID).look, _stop).start()
+    Loop("judge of nodes", JUDGE_SECONDS, Judge(settings.INFLIGHT_NODE_ID).look, _stop).start()
     Loop("reconcile tick", TICK_SECONDS, tick, _stop).start()
     Loop("toolchain probe", PROBE_LOOK_SECONDS, Prober().look, _stop).start()
 

@@ -20,13 +20,15 @@ from typing import Any
 from django.conf import settings
 
 from apps.core import clock
+from apps.fleet import leads
 from apps.fleet import selectors as fleet_selectors
 from apps.fleet.models import Node
+from apps.fleet.policy import PROTOCOL_VERSION
 from apps.serving import reconcile as rows_side
 from apps.serving import selectors, states
 from apps.serving.domain import repository
 from apps.serving.models import Instance
-from workers import address_book
+from workers import address_book, engine_place
 from workers.instance_spec import server_identity
 from workers.instance_steps import Stepper
 from workers.runtimes import memory_files, processes
@@ -50,9 +52,11 @@ class Reconciler:
 
     def __init__(self, stepper: Stepper, wake: Callable[[], None]) -> None:
         self.stepper = stepper
+        self.wake = stepper.jobs.wake = wake
         self.deaths = DeathWatch(wake)
         self._clear_at = 0.0
         self._addresses: object = None
+        self._lead: leads.Leadership | None = None
 
     def tick(self) -> bool:
         """Take the next step of everything on this node. False where another tick runs or the node has not joined."""
@@ -64,15 +68,15 @@ class Reconciler:
                 return False
             deadline = time.monotonic() + TICK_SECONDS
             self._clear(node)
-            rows = rows_side.instances_of(node)
+            rows = self._rows(node)
             self.stepper.looks.look_at(rows, LOOK_SECONDS)
             self._step(rows, deadline)
-            drain = rows_side.reconcile_deployments(node)
+            drain = rows_side.reconcile_deployments(node, self._leads(node))
             for row in rows_side.instances_of(node):
                 if row.pk in drain:
                     self.stepper.ask_to_drain(row)
             # What was placed or drained just now need not wait for the next second.
-            rows = rows_side.instances_of(node)
+            rows = self._rows(node)
             self._step(rows, deadline)
             self.deaths.watch([identity for row in rows if (identity := server_identity(row)) is not None])
             for row in rows_side.forget_old(node):
@@ -80,12 +84,32 @@ class Reconciler:
             self._tell_addresses()
         return True
 
+    def _leads(self, node: Node) -> bool:
+        """Whether this node places, switches and says what deployments are, for the whole fleet.
+
+        A worker of another protocol than the control plane's never leads: it only looks after what it has.
+        """
+        if leads.control_protocol() not in (None, PROTOCOL_VERSION):
+            return False
+        if self._lead is None:
+            self._lead = leads.Leadership(leads.PLACEMENT, node.node_id)
+        return self._lead.mine()
+
     def _tell_addresses(self) -> None:
         """Keep the file of addresses; two statements a tick where nothing changed."""
         now = address_book.signature()
         if now != self._addresses:
             address_book.write(selectors.deployments())
+            if self._addresses is not None:
+                # Something was switched: what follows from it need not wait for the next second.
+                self.wake()
             self._addresses = now
+
+    def _rows(self, node: Node) -> list[Instance]:
+        rows = rows_side.instances_of(node)
+        for row in rows:
+            engine_place.settle(row)
+        return rows
 
     def _step(self, rows: list[Instance], deadline: float) -> None:
         self.stepper.until = deadline

@@ -63,7 +63,7 @@ class DeploymentAdmin(ServiceAdmin):
     readonly_fields = ["desired", "active_revision", "deployed_at"]
     base_fieldsets = (
         (_("Deployment"), {"fields": ["name", "build_profile", "batching"]}),
-        (_("Servers"), {"fields": ["replicas", "device", "share"]}),
+        (_("Servers"), {"fields": ["replicas", "device", "share", "place"]}),
         (_("Service level"), {"fields": list(SLO_FIELDS), "classes": ["collapse"]}),
         (_("Roll-out"), {"fields": list(ROLLOUT_FIELDS), "classes": ["collapse"]}),
         (_("Scaling"), {"fields": list(SCALING_FIELDS), "classes": ["collapse"]}),

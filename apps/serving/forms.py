@@ -15,6 +15,7 @@ from unfold.widgets import (
 )
 
 from apps.accounts.service_admin import ServiceForm
+from apps.serving import place_shapes
 from apps.serving.domain.trtllm import settings
 from apps.serving.models import Deployment
 from apps.serving.policy_forms import PolicyForm, form_field, policy_initial, policy_values
@@ -35,9 +36,7 @@ def _policy_field(field: forms.Field) -> forms.Field:
     if isinstance(field.widget, forms.Textarea):
         field.widget = UnfoldAdminTextareaWidget(attrs={"rows": 3})
     elif isinstance(field, forms.CharField):
-        field.widget = UnfoldAdminTextInputWidget(
-            attrs={"placeholder": field.widget.attrs.get("placeholder", "")}
-        )
+        field.widget = UnfoldAdminTextInputWidget(attrs={"placeholder": field.widget.attrs.get("placeholder", "")})
     else:
         step = {"step": "any"} if isinstance(field, forms.FloatField) else {}
         field.widget = UnfoldAdminIntegerFieldWidget(attrs=step)
@@ -65,6 +64,16 @@ class _DeploymentForm(ServiceForm):
         ),
     )
 
+    place = forms.JSONField(
+        label=_("Where it may be"),
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3, "placeholder": '{"gpus": 2, "labels": {"rack": "a"}}'}),
+        help_text=_(
+            "Wishes for the place as JSON: gpus, memory, nodes, slots, labels, versions, mig, nvlink, strategy, "
+            "purpose, mps. Empty: any place that fits. docs/fleet.md says what each means."
+        ),
+    )
+
     class Meta:
         model = Deployment
         fields = ["name", "build_profile", "batching", "replicas"]
@@ -86,13 +95,27 @@ class _DeploymentForm(ServiceForm):
         placement = self.instance.placement or {}
         self.initial.setdefault("device", placement.get("device", "any"))
         self.initial.setdefault("share", placement.get("share"))
+        wishes = {key: value for key, value in placement.items() if key in place_shapes.KEYS}
+        self.initial.setdefault("place", wishes or None)
         chosen = placement.get("trtllm", {})
         for name, key in PLACED_FIELDS.items():
             self.initial.setdefault(name, chosen.get(key))
 
+    def clean_place(self) -> dict[str, Any]:
+        """The wishes are a mapping."""
+        wishes = self.cleaned_data.get("place")
+        if wishes in (None, "", {}):
+            return {}
+        if not isinstance(wishes, dict):
+            raise forms.ValidationError(_('Write a mapping, such as {"gpus": 2}.'), code="invalid_value")
+        return wishes
+
     def placement(self) -> dict[str, Any]:
         """The placement as the service takes it."""
-        found: dict[str, Any] = {"device": self.cleaned_data.get("device", "any")}
+        found: dict[str, Any] = {
+            **(self.cleaned_data.get("place") or {}),
+            "device": self.cleaned_data.get("device", "any"),
+        }
         if self.cleaned_data.get("share") is not None:
             found["share"] = self.cleaned_data["share"]
         given = {key: self.cleaned_data.get(name) for name, key in PLACED_FIELDS.items()}
@@ -109,7 +132,9 @@ class _DeploymentForm(ServiceForm):
             return form_field(name)
         if name.startswith("placement.trtllm."):
             return f"trtllm_{name.removeprefix('placement.trtllm.')}"
-        return "share" if name == "placement.share" else super()._form_field(name)
+        if name in ("placement.share", "placement.device"):
+            return name.removeprefix("placement.")
+        return "place" if name.startswith("placement.") else super()._form_field(name)
 
 
 DeploymentForm = cast(

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from apps.core.exceptions import Finding, InvalidInput
 from apps.core.names import RESERVED_NAMES
 from apps.engines.models import BuildProfile
-from apps.serving import policies, selectors
+from apps.serving import place_shapes, policies, selectors
 from apps.serving.autoscale_policy import check_scaling
 from apps.serving.domain.trtllm import settings as settings_of_trtllm
 from apps.serving.models import BatchingProfile
@@ -157,7 +157,8 @@ def _build_profile(name: str) -> BuildProfile:
 
 
 def check_placement(placement: Any) -> dict[str, Any]:
-    """Placement with its defaults: {"device": "any"}; where given share (1..100) and trtllm ({setting: value})."""
+    """Placement with its defaults: {"device": "any"}; where given share (1..100), trtllm ({setting: value}) and what
+    place_shapes takes."""
     if placement in (None, ""):
         placement = {}
     if not isinstance(placement, Mapping):
@@ -167,13 +168,13 @@ def check_placement(placement: Any) -> dict[str, Any]:
             field="placement",
             remedy=_('Write it as {"device": "any"}.'),
         )
-    unknown = sorted(set(placement) - {"device", "share", "trtllm"})
+    unknown = sorted(set(placement) - {"device", "share", "trtllm"} - place_shapes.KEYS)
     if unknown:
         raise InvalidInput(
             "unknown_field",
             _("%(field)s is not part of a placement.") % {"field": unknown[0]},
             field=f"placement.{unknown[0]}",
-            remedy=_("A placement holds device, share and trtllm."),
+            remedy=_("A placement holds device, share, trtllm and what docs/fleet.md lists."),
         )
     device = placement.get("device", "any")
     if device not in DEVICES:
@@ -183,7 +184,7 @@ def check_placement(placement: Any) -> dict[str, Any]:
             field="placement.device",
             remedy=_("Choose one of: any, cpu, gpu."),
         )
-    found: dict[str, Any] = {"device": device}
+    found: dict[str, Any] = {"device": device, **place_shapes.check_place(placement)}
     chosen = placement.get("trtllm")
     if chosen:
         if not isinstance(chosen, Mapping):

@@ -8,22 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
+from django.db.models import Prefetch
 from django.utils.translation import gettext as _
 
-from apps.core import clock, ids
-from apps.core.transitions import amend, announce, transition
-from apps.fleet import selectors as fleet_selectors
+from apps.core import clock
+from apps.core.transitions import amend, transition
 from apps.fleet import services as fleet_services
-from apps.fleet.models import Gpu, GpuLease, Node
-from apps.fleet.policy import default_share
-from apps.serving import policies, rollouts, selectors, states
+from apps.fleet.models import Node
+from apps.serving import placing, policies, rollouts, selectors, states
 from apps.serving.domain import rollout
 from apps.serving.models import Deployment, Instance, Revision
 from apps.serving.rollouts import say
 
 ACTOR = "ctl"
-UID_PREFIX = "i-"
+UID_PREFIX = placing.UID_PREFIX
 # A failure that was overcome stays on the page this long.
 HISTORY = timedelta(hours=1)
 # Ended servers whose row and log are kept, for each deployment.
@@ -32,37 +31,79 @@ KEPT_ROWS = 20
 
 def instances_of(node: Node) -> list[Instance]:
     """Every instance of this node that has a process, may have one, or has one to clear away."""
-    rows = Instance.objects.select_related("deployment", "revision__engine", "gpu", "node")
+    rows = Instance.objects.select_related(
+        "deployment__repository", "revision__engine__checkpoint", "gpu", "node"
+    )
     return list(rows.filter(node=node).exclude(state=states.GONE).order_by("id"))
 
 
-def reconcile_deployments(node: Node) -> set[int]:
-    """Take the next step of every deployment; returns the ids of the instances that must drain."""
+def reconcile_deployments(node: Node, leads: bool = True) -> set[int]:
+    """Take the next step of every deployment; returns the ids of this node's instances that must drain.
+
+    One node leads: it places, switches and says what a deployment is. The others only look which of their own
+    servers must drain, which is decided in the same way from the same rows.
+    """
     drain: set[int] = set()
-    for deployment in _concerned():
+    room: set[int] = set()
+    around = placing.new_round()
+    for deployment in _concerned(None if leads else node):
         decision = rollout.decide(situation(deployment))
         drain.update(decision.drain)
-        if decision.switch:
-            switch_revision(deployment)
-            continue
-        if decision.gave_up is not None:
-            rollouts.give_up(deployment, *decision.gave_up)
-            continue
-        if decision.begin_canary:
-            rollouts.begin_canary(deployment)
-        for revision_id, replica, restarts in decision.place:
-            drain.update(place(node, deployment, revision_id, replica, restarts))
-        if decision.state is not None:
-            settle(deployment, decision.state)
-        tell_of_loops(deployment, decision.loops)
+        if leads:
+            room.update(_lead(deployment, decision, around))
+    if leads:
+        placing.relocate(around)
+        _ask_others(node, room)
+    return drain | room
+
+
+def _lead(deployment: Deployment, decision: rollout.Decision, around: placing.Round) -> set[int]:
+    """Do what was decided for a deployment; returns further instances that must drain."""
+    if decision.switch:
+        switch_revision(deployment)
+        return set()
+    if decision.gave_up is not None:
+        rollouts.give_up(deployment, *decision.gave_up)
+        return set()
+    if decision.begin_canary:
+        rollouts.begin_canary(deployment)
+    drain: set[int] = set()
+    for revision_id, replica, restarts in decision.place:
+        drain.update(placing.place(around, deployment, revision_id, replica, restarts))
+    if not decision.place:
+        placing.clear_report(deployment)
+    if decision.state is not None:
+        settle(deployment, decision.state)
+    tell_of_loops(deployment, decision.loops)
     return drain
 
 
-def _concerned() -> list[Deployment]:
+def _ask_others(node: Node, room: set[int]) -> None:
+    """Servers of other nodes that stand in the way of a new one: their own node sees the request and drains them.
+
+    Whatever else must drain its own node decides by itself, from the same rows.
+    """
+    if room:
+        rows = Instance.objects.filter(pk__in=room, stop_requested_at__isnull=True).exclude(node=node)
+        for row in rows.filter(state__in=states.INSTANCE_LIVE - {states.DRAINING}):
+            amend(row, attempt=row.attempt, states=[row.state], stop_requested_at=clock.now())
+
+
+def _concerned(node: Node | None) -> list[Deployment]:
+    """Deployments that may need a step, with the rows that decide it in three queries; of a node: that it serves."""
     wanted = Deployment.objects.filter(desired=Deployment.Desired.RUNNING)
     leaving = Deployment.objects.exclude(desired=Deployment.Desired.RUNNING).exclude(state=states.STOPPED)
     lively = Deployment.objects.filter(instances__state__in=states.INSTANCE_LIVE | {states.PLACED})
-    return list((wanted | leaving | lively).distinct().select_related("active_revision"))
+    rows = (wanted | leaving | lively).distinct()
+    if node is not None:
+        here = Instance.objects.filter(node=node, state__in=states.INSTANCE_LIVE | {states.PLACED})
+        rows = Deployment.objects.filter(pk__in=here.values("deployment_id"))
+    pending = Prefetch(
+        "revisions",
+        Revision.objects.filter(state=states.PENDING).order_by("-number"),
+        to_attr="pending_revisions",
+    )
+    return list(rows.select_related("active_revision").prefetch_related("instances", pending))
 
 
 def situation(deployment: Deployment) -> rollout.Situation:
@@ -70,7 +111,7 @@ def situation(deployment: Deployment) -> rollout.Situation:
     return rollout.Situation(
         wanted=deployment.desired == Deployment.Desired.RUNNING,
         active=_fact(deployment, deployment.active_revision),
-        pending=_fact(deployment, selectors.pending_revision(deployment)),
+        pending=_fact(deployment, _pending(deployment)),
         instances=tuple(
             rollout.InstanceFact(
                 id=row.pk,
@@ -81,6 +122,7 @@ def situation(deployment: Deployment) -> rollout.Situation:
                 stop_requested=row.stop_requested_at is not None,
                 failed_at=row.failed_at,
                 serving_since=row.serving_since,
+                evicted=row.evicted_at is not None,
             )
             for row in deployment.instances.all()
         ),
@@ -89,6 +131,14 @@ def situation(deployment: Deployment) -> rollout.Situation:
         held=deployment.state in (states.FAILED, states.WAITING),
         policy=policies.policy_of(deployment),
     )
+
+
+def _pending(deployment: Deployment) -> Revision | None:
+    """The revision that is being rolled out, of what was read at once where it was."""
+    read: list[Revision] | None = getattr(deployment, "pending_revisions", None)
+    if read is None:
+        return selectors.pending_revision(deployment)
+    return read[0] if read else None
 
 
 def _fact(deployment: Deployment, revision: Revision | None) -> rollout.RevisionFact | None:
@@ -104,111 +154,6 @@ def _fact(deployment: Deployment, revision: Revision | None) -> rollout.Revision
         paused=revision.paused_at is not None,
         promoted=revision.promoted_at is not None,
     )
-
-
-def place(node: Node, deployment: Deployment, revision_id: int, replica: int, restarts: int) -> set[int]:
-    """Give a replica an instance row and a lease on a slot of this node.
-
-    Returns instances of the revision that is being replaced which must drain first, where only they stand in the
-    way. Where nothing is free the deployment says so and the next tick tries again.
-    """
-    revision = Revision.objects.select_related("engine").get(pk=revision_id)
-    slots = _slots(node, revision)
-    if not slots:
-        say(
-            deployment,
-            "no_slot",
-            _no_slot_sentence(revision),
-            _("Change the placement, or uncordon the node."),
-        )
-        return set()
-    for gpu in slots:
-        if _place_on(node, gpu, deployment, revision, replica, restarts):
-            return set()
-    room = _in_the_way(deployment, revision, slots)
-    if room:
-        rollouts.tell_stop_first(deployment, revision)
-    else:
-        say(
-            deployment,
-            "no_free_share",
-            _("Every slot is taken; the server starts when one is free."),
-            _("Stop another deployment, wait for the build to end, or give this one a smaller share."),
-        )
-    return room
-
-
-def _slots(node: Node, revision: Revision) -> list[Gpu]:
-    device = revision.placement.get("device", "any")
-    found = [gpu for gpu in fleet_selectors.slots_for_work() if gpu.node_id == node.pk]
-    return found if device == "any" else [gpu for gpu in found if gpu.device == device]
-
-
-def _no_slot_sentence(revision: Revision) -> str:
-    device = revision.placement.get("device", "any")
-    if device == "any":
-        return _("No node takes new work.")
-    return _("No node that takes new work has a %(device)s slot.") % {"device": device.upper()}
-
-
-def _place_on(
-    node: Node, gpu: Gpu, deployment: Deployment, revision: Revision, replica: int, restarts: int
-) -> bool:
-    try:
-        with transaction.atomic():
-            instance = Instance.objects.create(
-                deployment=deployment,
-                revision=revision,
-                uid=UID_PREFIX + ids.short_id(),
-                replica=replica,
-                node=node,
-                gpu=gpu,
-                state=states.PLACED,
-                restarts=restarts,
-            )
-            share = revision.placement.get("share")
-            if fleet_services.take_lease(gpu, GpuLease.Purpose.SERVE, instance, share=share) is None:
-                transaction.set_rollback(True)
-                return False
-            announce(instance)
-    except IntegrityError:
-        # Another worker placed this replica first.
-        return True
-    return True
-
-
-def _in_the_way(deployment: Deployment, revision: Revision, slots: list[Gpu]) -> set[int]:
-    """Servers of the revision before, as few as make the room by draining, if no build will give it back soon.
-
-    Beside a canary the old servers go on, so none of them is in its way; and only a revision that is rolled out may
-    take another's place.
-    """
-    if revision.state != states.PENDING or rollouts.is_on_trial(deployment, revision):
-        return set()
-    older = list(
-        deployment.instances.filter(state__in=states.INSTANCE_LIVE, gpu__in=slots).exclude(revision=revision)
-    )
-    for gpu in slots:
-        leases = fleet_selectors.open_leases(gpu)
-        if leases.filter(purpose=GpuLease.Purpose.BUILD).exists():
-            continue
-        wanted = revision.placement.get("share") or default_share(gpu, GpuLease.Purpose.SERVE)
-        held = {
-            lease.holder_id: lease.share
-            for lease in leases.filter(holder_kind=Instance.kind, holder_id__in=[row.pk for row in older])
-        }
-        free = fleet_selectors.free_share(gpu)
-        found: set[int] = set()
-        # Those that drain already give their room back first, then the highest numbers.
-        for row in sorted(older, key=lambda row: (row.state != states.DRAINING, -row.replica)):
-            if free >= wanted:
-                break
-            if row.gpu_id == gpu.pk and row.pk in held:
-                free += held[row.pk]
-                found.add(row.pk)
-        if found and free >= wanted:
-            return {row.pk for row in older if row.pk in found and row.state != states.DRAINING}
-    return set()
 
 
 def switch_revision(deployment: Deployment) -> None:
@@ -252,9 +197,12 @@ def tell_of_loops(deployment: Deployment, loops: Iterable[rollout.Loop]) -> None
 
 def settle(deployment: Deployment, state: str) -> None:
     """Write what the deployment is, where that is a move that the control worker makes."""
+    says_waiting = deployment.reason in placing.WAITS
+    if state == deployment.state and not (state == states.READY and says_waiting):
+        return
     deployment.refresh_from_db(fields=["state", "reason", "sentence", "desired", "version"])
     if state == deployment.state:
-        if state == states.READY and deployment.reason in ("no_free_share", "no_slot", "stop_first"):
+        if state == states.READY and deployment.reason in placing.WAITS:
             say(deployment, "", "", "")
         return
     source = deployment.state

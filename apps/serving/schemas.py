@@ -97,6 +97,9 @@ class Instance(StatusFields):
     node_id: str | None
     slot: str | None
     device: str | None
+    gpus: list[int] = Field(description="Numbers of its slots; empty for servers of an older release.")
+    why_there: str | None = Field(description="Why this place was chosen.")
+    evicted_at: datetime | None = Field(description="Its node is to be empty; it serves until a successor does.")
     attempt: int
     restarts: int
     pid: int | None
@@ -243,6 +246,9 @@ class Deployment(StatusFields):
     batching_profile: Batching
     replicas: int
     placement: dict[str, Any]
+    placement_report: dict[str, Any] | None = Field(
+        description="Why a server waits for a place: sentence, waits [{why, nodes, examples}]; null where none does."
+    )
     slo: dict[str, Any]
     rollout: dict[str, Any]
     scaling: dict[str, Any]

@@ -22,6 +22,7 @@ from apps.serving.autoscale_policy import Scaling
 from apps.serving.domain import priority_classes
 from apps.serving.domain.trtllm import settings as settings_of_trtllm
 from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.place_shapes import PlaceFields
 from apps.serving.policies import Rollout, Slo
 
 T = TypeVar("T")
@@ -83,10 +84,8 @@ class BatchingProfileFields(BaseModel):
         return _checked(lambda: settings_of_trtllm.check(value, known, "trtllm"))
 
 
-class Placement(BaseModel):
-    """On what kind of device the instances run, and how much of a slot each takes."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
+class Placement(PlaceFields):
+    """On what kind of device the instances run, how much of a slot each takes, and where it may be."""
 
     device: Literal["any", "cpu", "gpu"] = "any"
     share: int | None = Field(None, ge=1, le=100, description="Hundredths of a slot; null: the default.")

@@ -6,8 +6,10 @@ A lost signal loses nothing: the sweep does again what signals do at once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import InflightError
@@ -20,6 +22,7 @@ from apps.serving.models import Deployment, Instance
 
 log = logging.getLogger(__name__)
 ACTOR = "sweep"
+MARKED_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,16 @@ def advance(deployment: Deployment) -> bool:
     return amend(deployment, waiting_build=None, reason=reason, sentence=sentence, remedy=remedy)
 
 
-def mark_unreachable() -> int:
-    """Servers of lost nodes may still serve, but nobody looks after them; returns how many were marked."""
+def mark_unreachable(silent: Iterable[int] = ()) -> int:
+    """Servers of lost nodes may still serve, but nobody looks after them; returns how many were marked.
+
+    `silent`: ids of further nodes that do not answer, those in maintenance.
+    At most MARKED_AT_ONCE: a whole rack that is lost must not make a tick late.
+    """
     sources = (states.SPAWNED, states.LOADING, states.SERVING, states.DRAINING)
-    rows = Instance.objects.select_related("node").filter(node__state=fleet_states.LOST, state__in=sources)
+    gone = Q(node__state=fleet_states.LOST) | Q(node__in=list(silent))
+    rows = Instance.objects.select_related("node").filter(gone, state__in=sources)
+    rows = rows.order_by("pk")[:MARKED_AT_ONCE]
     return sum(
         transition(
             row,

@@ -21,7 +21,7 @@ from apps.fleet.models import Node
 from apps.fleet.processes import identify
 from controlplane.celery import app
 from tests.support.celery import Worker, wait_until
-from workers import node, stopping, tasks
+from workers import node, reconcile, stopping, tasks
 
 StartWorker = Callable[..., Worker]
 
@@ -72,6 +72,7 @@ def test_the_heart_beats_while_the_database_is_late(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(node.fleet, "beat", lambda node_id: done.append("beat"))
     monkeypatch.setattr(node.fleet, "register_node", register)
     monkeypatch.setattr(node.fleet, "saw_node", lambda node_id: done.append("row") or False)
+    monkeypatch.setattr(node.leads, "control_protocol", lambda: None)
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(node, "clock", clock)
     heart = node.Heart("n-x")
@@ -89,7 +90,27 @@ def test_the_heart_beats_while_the_database_is_late(monkeypatch: pytest.MonkeyPa
     assert done[-1] == "registered", "a row that somebody removed is made again"
 
 
-@pytest.mark.parametrize(("queue", "started"), [("ctl", 3), ("gpu0", 0)])
+def test_another_protocol_is_said_once_and_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heart = node.Heart("n-x")
+    for spoken in (None, node.PROTOCOL_VERSION, 99, 99, node.PROTOCOL_VERSION, 99):
+        monkeypatch.setattr(node.leads, "control_protocol", lambda spoken=spoken: spoken)
+        heart._compare_protocols()
+    assert [record.message.count("protocol 99") for record in caplog.records] == [1, 1]
+
+
+def test_a_worker_of_another_protocol_never_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = reconcile.Reconciler(SimpleNamespace(jobs=SimpleNamespace()), lambda: None)  # type: ignore[arg-type]
+    monkeypatch.setattr(reconcile.leads, "Leadership", lambda duty, node_id: SimpleNamespace(mine=lambda: True))
+    row = SimpleNamespace(node_id="n-x")
+    monkeypatch.setattr(reconcile.leads, "control_protocol", lambda: 99)
+    assert not made._leads(row)  # type: ignore[arg-type]
+    monkeypatch.setattr(reconcile.leads, "control_protocol", lambda: node.PROTOCOL_VERSION)
+    assert made._leads(row)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("queue", "started"), [("ctl", 5), ("gpu0", 0)])
 def test_only_the_control_worker_beats(monkeypatch: pytest.MonkeyPatch, queue: str, started: int) -> None:
     loops: list[str] = []
     made = SimpleNamespace(start=lambda: None)

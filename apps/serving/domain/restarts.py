@@ -17,7 +17,10 @@ LIVE = frozenset({"placed", "spawned", "loading", "serving", "draining", "unreac
 
 @dataclass(frozen=True, slots=True)
 class InstanceFact:
-    """One instance row; `failed_at` is null for one that did not fail, `serving_since` for one that never served."""
+    """One instance row; `failed_at` is null for one that did not fail, `serving_since` for one that never served.
+
+    `evicted`: it is to leave its node and has given its replica's number to a successor; it serves until that does.
+    """
 
     id: int
     revision: int
@@ -27,6 +30,7 @@ class InstanceFact:
     stop_requested: bool = False
     failed_at: datetime | None = None
     serving_since: datetime | None = None
+    evicted: bool = False
 
     @property
     def live(self) -> bool:

@@ -30,6 +30,8 @@ DETERMINISTIC = frozenset(
         "probe_refused",
         "several_hosts",
         "launcher_missing",
+        "templates_missing",
+        "backend_missing",
     }
 )
 # With a revision to go back to, the new one is not tried for ever: 1 + 2 s of waiting.
@@ -176,7 +178,16 @@ def _kept_old(situation: Situation) -> int:
 def _unwanted(situation: Situation, row: InstanceFact) -> bool:
     kept = [revision for revision in (situation.active, situation.pending) if revision is not None]
     mine = next((revision for revision in kept if revision.id == row.revision), None)
-    return row.stop_requested or mine is None or row.replica >= mine.replicas
+    return row.stop_requested or mine is None or row.replica >= mine.replicas or _succeeded(situation, row)
+
+
+def _succeeded(situation: Situation, row: InstanceFact) -> bool:
+    """Whether a server that is to leave its node has a successor that serves."""
+    return row.evicted and any(
+        other.serves and not other.evicted
+        for other in situation.instances
+        if (other.revision, other.replica) == (row.revision, row.replica)
+    )
 
 
 def _replaced(situation: Situation, already: set[int]) -> set[int]:
@@ -259,7 +270,12 @@ def _missing(
         and situation.active is not None
         and (revision.id == situation.pending.id)
     )
-    mine: Sequence[InstanceFact] = [row for row in situation.instances if row.revision == revision.id]
+    # One that leaves its node still serves, and holds no replica's number any more.
+    mine: Sequence[InstanceFact] = [
+        row
+        for row in situation.instances
+        if row.revision == revision.id and not (row.evicted and row.live)
+    ]
     here = sum(1 for row in mine if row.live and row.replica < revision.replicas)
     for replica in range(revision.replicas):
         rows = [row for row in mine if row.replica == replica]
