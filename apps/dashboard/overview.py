@@ -141,7 +141,8 @@ def _deployments() -> Iterable[Attention]:
 
 def _nodes() -> Iterable[Attention]:
     for row in Node.objects.filter(state__in=(node_states.LOST, node_states.SUSPECT))[:ATTENTION_SHOWN]:
-        yield _item(row, _("Node %(name)s") % {"name": row}, reverse("fleet:fleet"), _("See the fleet"))
+        url = reverse("fleet:node", args=[row.node_id])
+        yield _item(row, _("Node %(name)s") % {"name": row}, url, _("See the node"))
 
 
 def _builds() -> Iterable[Attention]:

@@ -139,7 +139,7 @@ def _nodes(words: str) -> Iterator[Item]:
                 str(row),
                 _("node, %(state)s") % {"state": state_word(row.state)},
                 "fleet",
-                reverse("fleet:fleet"),
+                reverse("fleet:node", args=[row.node_id]),
             )
 
 

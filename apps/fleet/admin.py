@@ -86,8 +86,8 @@ class NodeAdmin(StatusAdmin, ReadOnlyAdmin):
     )
 
     def page_url(self, row: Node) -> str:
-        """The fleet's page."""
-        return reverse("fleet:fleet")
+        """The node's page."""
+        return reverse("fleet:node", args=[row.node_id])
 
 
 @admin.register(Gpu)
