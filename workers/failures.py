@@ -145,6 +145,17 @@ def of_start(error: Exception) -> Failure:
     )
 
 
+def of_fetch(error: Exception) -> Failure:
+    """Why another host's engine could not be fetched; each of these may go away, so it is tried again."""
+    if isinstance(error, InflightError):
+        return Failure(error.code, error.sentence, error.remedy)
+    return Failure(
+        "engine_not_kept",
+        _("The engine could not be fetched: %(why)s.") % {"why": error},
+        _("Make room under the node's home."),
+    )
+
+
 def engine_missing(folder: str) -> Failure:
     """The engine's file is gone."""
     return Failure(
@@ -152,6 +163,17 @@ def engine_missing(folder: str) -> Failure:
         _("The engine's file is missing in %(folder)s.") % {"folder": folder},
         _("Build the engine again, then deploy."),
     )
+
+
+def templates_missing(release: str) -> Failure:
+    """The node has no python files of NVIDIA's templates."""
+    return Failure(
+        "templates_missing",
+        _("This node has no template folder of TensorRT-LLM %(release)s, whose python files the models need.")
+        % {"release": release},
+        _("Copy the folder all_models of that release's container to the node and set INFLIGHT_TRTLLM_TEMPLATES to "
+          "it, then deploy again."),
+    )  # fmt: skip
 
 
 def repository_changed() -> Failure:
@@ -240,6 +262,15 @@ def not_answering(seconds: float) -> Failure:
         "not_answering",
         _("The server did not answer for %(seconds)d s.") % {"seconds": seconds},
         _("It is ended and started again; read its log if this repeats."),
+    )
+
+
+def stopped(seconds: float) -> Failure:
+    """The server or its model was stopped by a signal and nobody let it go on."""
+    return Failure(
+        "stopped",
+        _("The server's process was stopped by a signal and stood still for %(seconds)d s.") % {"seconds": seconds},
+        _("It is ended and started again; look for who sends SIGSTOP on this host."),
     )
 
 

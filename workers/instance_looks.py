@@ -34,6 +34,15 @@ class Looks:
 
         An answer that comes later is read by a later tick, so a server that hangs holds nobody up.
         """
+        self._seen.clear()
+        self._ask(rows, seconds)
+
+    def look_again(self, row: Instance, seconds: float) -> None:
+        """Ask one server anew, where what is known of it may be older than what just happened."""
+        self.jobs.forget(lambda key: key == (row.uid, row.attempt, "look"))
+        self._ask([row], seconds)
+
+    def _ask(self, rows: list[Instance], seconds: float) -> None:
         keys: dict[tuple[str, int, str], Instance] = {}
         for row in rows:
             identity = server_identity(row)
@@ -42,7 +51,6 @@ class Looks:
                 look = partial(self.runtime.observe, server_spec(row), server_ports(row), LOOK_SECONDS)
                 self.jobs.start(key, look)
                 keys[key] = row
-        self._seen.clear()
         self.jobs.wait(keys, seconds)
         for key, row in keys.items():
             try:

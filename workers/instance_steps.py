@@ -17,29 +17,28 @@ from django.db import transaction
 from apps.core import clock
 from apps.core.exceptions import InflightError
 from apps.core.transitions import amend, transition
-from apps.serving import crashes, policies, states
-from apps.serving import reconcile as rows_side
-from apps.serving.domain import leaks
+from apps.serving import policies, states
 from apps.serving.models import Instance
-from workers import engine_guard, failures, gpu_memory, load_measures
-from workers.instance_looks import Looks
+from workers import engine_guard, engine_place, failures, gpu_memory, load_measures
+from workers.instance_endings import ACTOR, REAP_SECONDS, Endings
 from workers.instance_spec import server_identity, server_ports, server_spec
-from workers.runtimes import processes, spawn
+from workers.runtimes import spawn
 from workers.runtimes.arguments import EXIT_SECONDS
-from workers.runtimes.base import Failure, Identity, Launch, Observation, ServerFailure
+from workers.runtimes.base import Failure, Identity, Launch, Observation, ServerFailure, ServerSpec
 from workers.runtimes.jobs import Jobs
 from workers.runtimes.triton import TritonRuntime
 from workers.server_policy import version_refused
 
 log = logging.getLogger(__name__)
 
-ACTOR = "ctl"
 START_SECONDS = 60.0
 LOAD_SECONDS = 1800.0
 PROBE_SECONDS = 120.0
 PREPARE_SECONDS = 60.0
 # A server that says nothing for this long is ended; one whose model is not ready, for this long.
 SILENT_SECONDS = 30.0
+# A process that somebody stopped (SIGSTOP) does not go on by itself; a debugger that looks at it takes less.
+STOPPED_SECONDS = 4.0
 UNREADY_SECONDS = 10.0
 # A model that computes nothing for so long while requests are in it is asked for a token, an idle one so often; each
 # has so long to answer, and so many unanswered in a row are a hang. A long prompt moves no figure before its end.
@@ -47,23 +46,20 @@ STILL_SECONDS = 20.0
 IDLE_PROBE_SECONDS = 60.0
 ALIVE_SECONDS = 12.0
 PROBES_MISSED = 2
+UNLOAD_SECONDS = 10.0
 # Routers may have read "serving" just before: the first look that counts is this long after draining began.
 ROUTERS_SETTLE_SECONDS = 1.0
 KILL_AFTER_SECONDS = EXIT_SECONDS + 5.0
 PORT_TRIES = 3
-# How long a process that has died may take until the kernel tells its exit code; less than a tick.
-REAP_SECONDS = 0.5
 
 
-class Stepper:
+class Stepper(Endings):
     """Moves instances on. Remembers only running jobs and since when a server has been silent."""
 
     def __init__(self, runtime: TritonRuntime, jobs: Jobs | None = None) -> None:
-        self.runtime = runtime
-        self.jobs = jobs or Jobs()
+        super().__init__(runtime, jobs or Jobs())
         # Monotonic time until which a step may wait for a job; the tick sets it.
         self.until = 0.0
-        self.looks = Looks(runtime, self.jobs)
         self._steps: dict[str, Callable[[Instance], bool]] = {
             states.PLACED: self._placed,
             states.SPAWNED: self._spawned,
@@ -81,6 +77,10 @@ class Stepper:
     def _key(self, row: Instance, kind: str) -> tuple[str, int, str]:
         return (row.uid, row.attempt, kind)
 
+    def _seen_for(self, row: Instance) -> float:
+        """How long this process has seen the row in its state."""
+        return self.looks.for_seconds(row, f"is {row.state}", True)
+
     def _wait(self, key: Hashable, seconds: float) -> None:
         """Give a job a moment, so that what is quick needs no second tick."""
         self.jobs.wait([key], max(0.0, min(seconds, self.until - time.monotonic())))
@@ -93,6 +93,8 @@ class Stepper:
         return handler(row) if handler is not None else False
 
     def _placed(self, row: Instance) -> bool:
+        if not engine_place.is_here(row):
+            return self._fetch(row)
         key = self._key(row, "prepare")
         if not self.jobs.knows(key):
             unfit = engine_guard.refusal(row)
@@ -102,7 +104,7 @@ class Stepper:
                 spec = server_spec(row, whole=True)
             except (ServerFailure, InflightError, OSError) as error:
                 return self._fail(row, failures.of_start(error))
-            self.jobs.start(key, lambda: self.runtime.prepare(spec))
+            self.jobs.start(key, lambda: self.runtime.prepare(spec), wakes=True)
         self._wait(key, 0.4)
         try:
             launch = self.jobs.take(key)
@@ -112,10 +114,22 @@ class Stepper:
             log.exception("instance %s cannot be prepared", row.uid)
             return self._fail(row, failures.of_start(error))
         if launch is None:
-            if _age(row) > PREPARE_SECONDS:
+            if self._seen_for(row) > PREPARE_SECONDS:
                 return self._fail(row, failures.prepare_timeout())
             return False
         return self._spawn(row, launch, states.PLACED)
+
+    def _fetch(self, row: Instance) -> bool:
+        """Have another host's engine brought here, however long it takes; True where that failed."""
+        key = self._key(row, "fetch")
+        self.jobs.start(key, lambda: (engine_place.fetch(row),), wakes=True)
+        try:
+            self.jobs.take(key)
+        except (InflightError, OSError) as error:
+            return self._fail(row, failures.of_fetch(error))
+        # How long it took is no time that the preparing took.
+        self.looks.for_seconds(row, f"is {row.state}", False)
+        return False
 
     def _spawn(self, row: Instance, launch: Launch, source: str) -> bool:
         """Start the process; the row carries its identity before the server's first instruction."""
@@ -149,11 +163,12 @@ class Stepper:
             return self._died_at_start(row)
         seen = self.looks.of(row)
         if seen is None or not seen.live:
-            if _age(row) > START_SECONDS:
+            if _running_for(row) > START_SECONDS:
                 return self._fail(row, failures.start_timeout(START_SECONDS))
+            self._watch_start(row)
             return False
         version = seen.version or ""
-        refused = version_refused(version, row.node)
+        refused = version_refused(version, row.node, self.runtime.is_embedded(server_spec(row)))
         if refused is not None:
             return self._fail(row, refused)
         self._start_load(row)
@@ -165,6 +180,17 @@ class Stepper:
             attempt=row.attempt,
             server_version=version,
         )
+
+    def _watch(self, row: Instance, what: str, until: Callable[[], None]) -> None:
+        """Let a job wait for what the next tick wants to see, and wake that tick; losing the job costs a second."""
+        key = self._key(row, what)
+        self.jobs.take(key)
+        self.jobs.start(key, until, wakes=True)
+
+    def _watch_start(self, row: Instance) -> None:
+        identity, ports = server_identity(row), server_ports(row)
+        if identity is not None:
+            self._watch(row, "live", lambda: self.runtime.until_live(ports, identity, START_SECONDS))
 
     def _died_at_start(self, row: Instance) -> bool:
         code = spawn.exit_code(row.pid, REAP_SECONDS) if row.pid is not None else None
@@ -184,7 +210,9 @@ class Stepper:
     def _start_load(self, row: Instance) -> None:
         spec, ports = server_spec(row), server_ports(row)
         failures.mark_load(spec.folder, spec.log, gpu_memory.used_bytes(row.gpu, self._pids(row)))
-        self.jobs.start(self._key(row, "load"), lambda: (self.runtime.load(spec, ports, LOAD_SECONDS),))
+        self.jobs.start(
+            self._key(row, "load"), lambda: (self.runtime.load(spec, ports, LOAD_SECONDS),), wakes=True
+        )
 
     def _loading(self, row: Instance) -> bool:
         if not self._alive(row):
@@ -194,8 +222,9 @@ class Stepper:
         if answer is not None:
             if answer[0] is not None and answer[0].reason != "load_unanswered":
                 return self._fail(row, answer[0])
-            # What was seen may be older than this answer: look again first.
-            return False
+            # What was seen may be older than this answer.
+            self.looks.look_again(row, max(0.0, min(0.3, self.until - time.monotonic())))
+            seen = self.looks.of(row)
         if seen is None or seen.model is None:
             if self.looks.for_seconds(row, "silent", True) > SILENT_SECONDS:
                 return self._fail(row, failures.not_answering(SILENT_SECONDS))
@@ -209,7 +238,7 @@ class Stepper:
         if seen.model == "absent" and not waiting:
             # This process does not know of a load: it took over from one that died before asking.
             self._start_load(row)
-        if _age(row) > LOAD_SECONDS:
+        if _running_for(row) > LOAD_SECONDS:
             return self._fail(row, failures.load_timeout(LOAD_SECONDS))
         return False
 
@@ -217,7 +246,7 @@ class Stepper:
         key = self._key(row, "probe")
         if not self.jobs.knows(key):
             spec, ports = server_spec(row), server_ports(row)
-            self.jobs.start(key, lambda: (self.runtime.probe(spec, ports, PROBE_SECONDS),))
+            self.jobs.start(key, lambda: (self.runtime.probe(spec, ports, PROBE_SECONDS),), wakes=True)
         self._wait(key, 0.3)
         answer: tuple[Failure | None] | None = self.jobs.take(key)
         if answer is None:
@@ -240,8 +269,11 @@ class Stepper:
         if not self._alive(row):
             return self._crashed(row)
         identity = server_identity(row)
-        if identity is not None and self.runtime.model_process_runs(identity) is False:
+        if identity is not None and self._model_runs(row, identity) is False:
             return self._fail(row, failures.model_process_died())
+        stopped = identity is not None and self.runtime.is_stopped(identity)
+        if self.looks.for_seconds(row, "stopped", stopped) > STOPPED_SECONDS:
+            return self._fail(row, failures.stopped(STOPPED_SECONDS))
         seen = self.looks.of(row)
         if self.looks.for_seconds(row, "silent", seen is None or not seen.live) > SILENT_SECONDS:
             return self._fail(row, failures.not_answering(SILENT_SECONDS))
@@ -310,22 +342,56 @@ class Stepper:
             return False
         if self._idle(row):
             # A server that never served has nothing to finish; one with a dead model would wait for it in vain.
-            useless = row.serving_since is None or self.runtime.model_process_runs(identity) is False
+            useless = row.serving_since is None or self._model_runs(row, identity) is False
             self.runtime.stop(identity, force=useless)
             amend(row, attempt=row.attempt, states=[states.DRAINING], signalled_at=clock.now())
+        else:
+            self._watch_requests(row, identity)
         return False
 
+    def _watch_requests(self, row: Instance, identity: Identity) -> None:
+        """Wait beside the ticks until routers have settled and no request is left."""
+        spec, ports = server_spec(row), server_ports(row)
+        settle, left = ROUTERS_SETTLE_SECONDS - self._seen_for(row), _drain_seconds(row)
+
+        def wait() -> None:
+            time.sleep(max(0.0, settle))
+            self.runtime.until_idle(spec, ports, identity, max(0.0, left))
+
+        self._watch(row, "idle", wait)
+
     def _idle(self, row: Instance) -> bool:
-        if row.drain_deadline is None or clock.now() >= row.drain_deadline:
+        drained = self._seen_for(row)
+        # Both clocks must say so: the wall's may have been set, ours begins anew with this process.
+        late = row.drain_deadline is None or clock.now() >= row.drain_deadline
+        if late and drained >= _drain_seconds(row):
             return True
         seen = self.looks.of(row)
-        return seen is not None and seen.in_flight == 0 and _age(row) >= ROUTERS_SETTLE_SECONDS
+        if seen is None or drained < ROUTERS_SETTLE_SECONDS:
+            return False
+        spec = server_spec(row)
+        if spec.tells_requests:
+            return seen.in_flight == 0
+        return self._unloaded(row, spec, seen)
+
+    def _unloaded(self, row: Instance, spec: ServerSpec, seen: Observation) -> bool:
+        """Whether a model that tells of no requests has finished them: unloading one waits for them in the server."""
+        ports = server_ports(row)
+        if self.runtime.is_finished(seen.model, ports):
+            return True
+        key = self._key(row, "unload")
+        if seen.model == "ready" and not self.jobs.knows(key):
+            self.jobs.start(key, lambda: (self.runtime.unload(spec, ports, UNLOAD_SECONDS),))
+        self.jobs.take(key)
+        return False
+
+    def _model_runs(self, row: Instance, identity: Identity) -> bool | None:
+        return self.runtime.model_process_runs(identity, server_spec(row).stubs)
 
     def _ended(self, row: Instance, identity: Identity | None) -> bool:
         """The process of a draining row is gone: end what it left, then the row."""
         code = spawn.exit_code(row.pid) if row.pid is not None else None
-        if identity is not None and not self.runtime.gone(identity):
-            self.runtime.stop(identity, force=True)
+        if identity is not None and not self._ended_whole(identity):
             return False
         changed = transition(
             row,
@@ -359,71 +425,21 @@ class Stepper:
         identity = server_identity(row)
         if identity is None:
             return False
-        if not self.runtime.gone(identity):
-            self.runtime.stop(identity, force=True)
+        if not self._ended_whole(identity):
             return False
         code = spawn.exit_code(identity.pid)
         amend(row, pid=None, exit_code=code if row.exit_code is None else row.exit_code)
         self._leave(row)
         return False
 
-    # ------------------------------------------------------------------ endings
 
-    def _crashed(self, row: Instance) -> bool:
-        code = spawn.exit_code(row.pid, REAP_SECONDS) if row.pid is not None else None
-        return self._fail(row, failures.crashed(code), code)
-
-    def _fail(self, row: Instance, failure: Failure, code: int | None = None) -> bool:
-        """Give the instance up with its cause; its process is killed and the replica placed anew, if it may be."""
-        found = failures.explain(failure, server_spec(row), code)
-        was = row.state
-        sentence = f"{found.failure.sentence} {self._left_on_gpu(row, failure)}".strip()
-        changed = transition(
-            row,
-            states.FAILED,
-            actor=ACTOR,
-            attempt=row.attempt,
-            reason=found.failure.reason,
-            sentence=sentence,
-            remedy=found.failure.remedy,
-            failed_at=clock.now(),
-            exit_code=code,
-            diagnosis=found.diagnosis,
-        )
-        if changed:
-            crashes.keep(row, was, gpu_memory.state_of(row.gpu))
-            if row.pid is None:
-                self._leave(row)
-        return changed
-
-    def _pids(self, row: Instance) -> list[int]:
-        identity = server_identity(row)
-        return processes.group_members(identity) if identity is not None else []
-
-    def _left_on_gpu(self, row: Instance, failure: Failure) -> str:
-        """What a failed load keeps of the GPU's memory, so that the next failure is not taken for a full GPU."""
-        before = failures.gpu_bytes_before_load(server_spec(row).folder)
-        if failure.reason != "load_failed" or before is None:
-            return ""
-        after = gpu_memory.used_bytes(row.gpu, self._pids(row))
-        if after is None:
-            return ""
-        leak = leaks.judge([before / 2**20, after / 2**20]).leak_mib_per_attempt
-        return failures.leaked(leak) if leak is not None else ""
-
-    def _leave(self, row: Instance) -> None:
-        # First of all: a disk that takes nothing must not keep the slot.
-        rows_side.release(row)
-        try:
-            self.runtime.cleanup(server_spec(row))
-        except OSError as error:
-            log.warning("instance %s leaves files behind: %s", row.uid, error)
-        self.looks.forget(row.uid)
-
-    def forget(self, row: Instance) -> None:
-        """A row became history: nothing of it is remembered here."""
-        self._leave(row)
+def _running_for(row: Instance) -> float:
+    """Seconds since its process began, whatever was done to the wall clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - (row.process_created or 0.0)
 
 
-def _age(row: Instance) -> float:
-    return (clock.now() - row.state_since).total_seconds()
+def _drain_seconds(row: Instance) -> float:
+    """How long a draining server may finish its requests in all."""
+    if row.drain_deadline is None:
+        return 0.0
+    return (row.drain_deadline - row.state_since).total_seconds()

@@ -35,6 +35,17 @@ def engine_on_node(engine: Engine, node: Node) -> Compatibility:
     return best(needs, offers)[0]
 
 
+def toolchain_for(engine: Engine, node: Node) -> Toolchain | None:
+    """The node's toolchain that fits an engine best; None where the node has none, or the engine needs none."""
+    needs = engine_needs(engine)
+    if needs.recipe == GGUF:
+        return None
+    slots = [slot for slot in node.gpus.all() if slot.device == Gpu.Device.GPU]
+    rows = {row.name: row for row in node.toolchains.all() if row.recipes}
+    offer = best(needs, [_of_toolchain(node, row, slots) for row in rows.values()])[1]
+    return rows.get(offer.toolchain) if offer is not None else None
+
+
 def engine_hosts(engine: Engine, nodes: Iterable[Node]) -> list[tuple[Node, Compatibility]]:
     """Every node with the answer, for an engine's page."""
     return [(node, engine_on_node(engine, node)) for node in nodes]

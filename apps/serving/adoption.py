@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -201,8 +202,19 @@ def rendered_files(deployment: Deployment, snapshot: Mapping[str, Any]) -> dict[
     return files.rendered(Path(repository.folder), found, deployment.name, {**defaults, **snapshot}, defaults)
 
 
-def instance_files(revision: Revision) -> tuple[tuple[RepositoryFile, ...], tuple[str, ...]]:
-    """Files of an instance's repository, and the models to load in order. Raises InflightError, OSError."""
+@dataclass(frozen=True, slots=True)
+class Instantiated:
+    """What an instance of a repository is made of: its files, its models in the order in which they load, and how
+    many ranks the engine of `engine_model` needs."""
+
+    files: tuple[RepositoryFile, ...]
+    loads: tuple[str, ...]
+    ranks: int = 1
+    engine_model: str = ""
+
+
+def instance_of(revision: Revision) -> Instantiated:
+    """What an instance is made of. Raises InflightError, OSError."""
     deployment = revision.deployment
     repository = deployment.repository
     if repository is None:
@@ -211,4 +223,7 @@ def instance_files(revision: Revision) -> tuple[tuple[RepositoryFile, ...], tupl
     found = adoption_plan(repository, deployment.repository_model)
     defaults = revisions.plain_profile()
     made = files.instance_files(root, found, deployment.name, {**defaults, **revision.batching}, defaults)
-    return made, tuple(deployment.name if one == found.entry else one for one in found.needed)
+    wanted = plan.loads(root, found)
+    loads = tuple(deployment.name if one == found.entry else one for one in wanted)
+    count, model = plan.ranks(root, found)
+    return Instantiated(made, loads, count, deployment.name if model and model == found.entry else model)

@@ -9,10 +9,12 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import Finding
 from apps.engines import selectors as engine_selectors
+from apps.engines.models import BuildProfile, Engine
 from apps.fleet import selectors as fleet_selectors
 from apps.registry.models import Checkpoint
-from apps.serving import adoption, revisions, trtllm_files
+from apps.serving import adoption, revisions, selectors, trtllm_files
 from apps.serving.domain import batching, pbtxt, repository
+from apps.serving.domain.acting import EngineKind
 from apps.serving.models import BatchingProfile, Deployment, Revision
 
 ENGINE_FILE = "model.gguf"
@@ -64,28 +66,45 @@ def rendered_files(source: Deployment | Revision | BatchingProfile) -> dict[str,
         return adoption.rendered_files(source.deployment, source.batching)
     if isinstance(source, Deployment) and source.repository is not None:
         return adoption.rendered_files(source, revisions.batching_snapshot(source.batching))
-    name, path, device = "example", "<engine>", "cpu"
-    build, revision = None, 1
-    if isinstance(source, BatchingProfile):
-        snapshot = revisions.batching_snapshot(source)
-    elif isinstance(source, Revision):
-        name, device = source.deployment.name, _device(source.placement)
-        path = source.engine.path if source.engine is not None else path
-        snapshot, build, revision = source.batching, source.deployment.build_profile, source.number
-    else:
-        name, device = source.name, _device(source.placement)
-        snapshot = revisions.batching_snapshot(source.batching)
-        build = source.build_profile
-        engine = engine_selectors.newest_engine(build) if build is not None else None
-        path = engine.path if engine is not None else path
     if isinstance(source, BatchingProfile):
         kind = trtllm_files.kind_of_profile(source)
+        return _files("", revisions.batching_snapshot(source), None, kind, None)
+    if isinstance(source, Revision):
+        deployment, snapshot, engine, number = (
+            source.deployment,
+            source.batching,
+            source.engine,
+            source.number,
+        )
     else:
-        kind = trtllm_files.engine_kind(build)
+        target = selectors.target_revision(source) if source.pk else None
+        deployment, snapshot = source, revisions.batching_snapshot(source.batching)
+        build = source.build_profile
+        engine = engine_selectors.newest_engine(build) if build is not None else None
+        number = target.number if target is not None else 1
+    kind = (
+        trtllm_files.kind_of_engine(engine) if engine else trtllm_files.engine_kind(deployment.build_profile)
+    )
+    return _files(deployment.name, snapshot, engine, kind, deployment.build_profile, number, source.placement)
+
+
+def _files(
+    name: str,
+    snapshot: dict[str, Any],
+    engine: Engine | None,
+    kind: EngineKind,
+    build: BuildProfile | None,
+    number: int = 1,
+    placement: dict[str, Any] | None = None,
+) -> dict[str, str]:
+    path = engine.path if engine is not None else "<engine>"
     if kind != "llamacpp":
-        placement = {} if isinstance(source, BatchingProfile) else source.placement
-        return trtllm_files.rendered(snapshot, kind, path, build, revision, placement)
-    model = model_of(name, path, snapshot, device)
+        what = (
+            trtllm_files.served(engine) if engine is not None else trtllm_files.of_profile(build, kind, path)
+        )
+        return trtllm_files.rendered(snapshot, what, name or None, number, placement)
+    name = name or "example"
+    model = model_of(name, path, snapshot, _device(placement or {}))
     return {f"{name}/{pbtxt.FILE_NAME}": pbtxt.render(repository.model_config(model))}
 
 

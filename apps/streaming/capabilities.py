@@ -15,7 +15,7 @@ from apps.serving.domain import repository
 from apps.serving.domain.acting import EngineKind
 from apps.serving.domain.trtllm import tensors as trtllm
 from apps.serving.models import Deployment
-from apps.serving.trtllm_files import RELEASE, engine_kind, specification
+from apps.serving.trtllm_files import RELEASE, engine_kind, of_profile, specification
 from apps.streaming.triton_messages import ModelInterface, input_of
 
 # The model that calls the steps itself; the ensemble reads no accumulate_tokens.
@@ -74,7 +74,7 @@ def _accumulates(deployment: Deployment, snapshot: Mapping[str, Any]) -> bool:
     """Whether a request meets the BLS model and its accumulate_tokens is on."""
     revision = deployment.active_revision
     placement = revision.placement if revision is not None else deployment.placement
-    spec = specification(snapshot, "trtllm", "", deployment.build_profile, placement=placement)
+    spec = specification(snapshot, of_profile(deployment.build_profile, "trtllm", "-"), placement=placement)
     return spec.accumulate_tokens and getattr(spec, "answers", "ensemble") == BLS
 
 

@@ -7,9 +7,13 @@ silent (answers nothing), deaf_to_term. Read anew at each use, so a test changes
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -43,6 +47,21 @@ KNOWN = [
     "--log-verbose",
     "--backend-directory",
     "--backend-config",
+    "--load-model",
+    "--allow-http",
+    "--allow-grpc",
+    "--allow-metrics",
+]
+OURS = [
+    "text_input",
+    "max_tokens",
+    "stream",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "min_tokens",
+    "beam_width",
 ]
 
 
@@ -64,11 +83,32 @@ def flags() -> dict[str, str]:
     return found
 
 
-class Model:
-    """The one model of the repository."""
+def stub() -> None:
+    """A process of the name that those of the python backend have."""
+    path = HERE / "triton_python_backend_stub"
+    with contextlib.suppress(FileExistsError):
+        path.symlink_to(shutil.which("sleep"))
+    subprocess.Popen([str(path), "600"])
 
-    def __init__(self, repository: str) -> None:
-        self.name = next(path.name for path in Path(repository).iterdir())
+
+class Model:
+    """One model of the repository. Its inputs are those of its configuration, of our own model a few of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = folder.name
+        text = (folder / "config.pbtxt").read_text()
+        found = re.findall(
+            r'^input \{\s*name: "([^"]+)"\s*data_type: TYPE_\w+((?:\s*dims: -?\d+)*)', text, re.M
+        )
+        batched = 0 if re.search(r"^max_batch_size: [1-9]", text, re.M) is None else 1
+        own = [] if "gguf_path" in text else found
+        self.inputs = [
+            {"name": name, "datatype": "BYTES", "shape": [-1] * (batched + dims.count("dims"))}
+            for name, dims in own
+        ] or [{"name": name} for name in OURS]
+        self.steps = re.findall(r'^ +model_name: "([^"]+)"', text, re.M)
+        python = 'backend: "python"' in text and bool(own)
+        self.stubs = int(re.search(r"count: (\d+)", text)[1]) if python else 0
         self.state, self.reason = "", ""
         self.loads = 0
 
@@ -94,13 +134,17 @@ class Model:
             print(f"E \"failed to load '{self.name}' version 1: Internal: out of tune\"", flush=True)
             text = f"load failed for model '{self.name}': version 1 is at UNAVAILABLE state: Internal: out of tune;\n"
             return 400, {"error": text}
+        for each in self.steps:
+            Handler.models[each].load()
+        for _ in range(self.stubs):
+            stub()
         self.state = "READY"
         print(f"I \"successfully loaded '{self.name}'\"", flush=True)
         return 200, {}
 
 
 class Handler(BaseHTTPRequestHandler):
-    model: Model
+    models: dict[str, Model]
     options: dict[str, str]
     secret: str
     generated = 0
@@ -127,19 +171,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v2":
             about = {"name": self.options["--id"], "version": behaviour().get("version", "2.71.0")}
             return self.answer(200, about)
-        if self.path == f"/v2/models/{self.model.name}":
-            names = [
-                "text_input",
-                "max_tokens",
-                "stream",
-                "temperature",
-                "top_k",
-                "top_p",
-                "seed",
-                "min_tokens",
-                "beam_width",
-            ]
-            return self.answer(200, {"name": self.model.name, "inputs": [{"name": name} for name in names]})
+        asked = self.models.get(self.path.removeprefix("/v2/models/"))
+        if asked is not None:
+            return self.answer(200, {"name": asked.name, "inputs": asked.inputs})
         if self.path == "/metrics":
             count = behaviour().get("in_flight", 0)
             labels = '{model="m",version="1"}'
@@ -156,13 +190,21 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.startswith("/v2/repository") and self.headers.get(name) != wanted:
             return self.answer(403, {"error": f"This API is restricted, expecting header '{name}'"})
         if self.path == "/v2/repository/index":
-            row = {"name": self.model.name}
-            if self.model.state:
-                row |= {"version": "1", "state": self.model.state, "reason": self.model.reason}
-            return self.answer(200, [row])
-        if self.path == f"/v2/repository/models/{self.model.name}/load":
-            return self.answer(*self.model.load())
-        if self.path == f"/v2/models/{self.model.name}/generate_stream":
+            rows = []
+            for each in self.models.values():
+                rows.append({"name": each.name})
+                if each.state:
+                    rows[-1] |= {"version": "1", "state": each.state, "reason": each.reason}
+            return self.answer(200, rows)
+        *_, model, verb = self.path.split("/")
+        asked = self.models.get(model)
+        if asked is not None and self.path.startswith("/v2/repository/"):
+            (HERE / "control.jsonl").open("a").write(json.dumps([verb, model]) + "\n")
+            if verb == "load":
+                return self.answer(*asked.load())
+            asked.state, asked.reason = "UNAVAILABLE", "unloaded"
+            return self.answer(200, {})
+        if asked is not None and verb == "generate_stream":
             (HERE / "probes.jsonl").open("a").write(json.dumps(body) + "\n")
             how = behaviour().get("probe", "ok")
             while how == "hang":
@@ -172,6 +214,15 @@ class Handler(BaseHTTPRequestHandler):
             event = {"error": "no tokens here"} if how == "refuse" else {"text_output": "a"}
             return self.answer(200, f"data: {json.dumps(event)}\n\n".encode())
         return self.answer(404, {"error": "no such page"})
+
+
+def rank(name: str) -> int:
+    status, said = Handler.models[name].load()
+    if status != 200:
+        print(f"E {said}", flush=True)
+        return 1
+    signal.pause()
+    return 0
 
 
 def main() -> None:
@@ -200,7 +251,11 @@ def main() -> None:
     prefix = options["--backend-config"].partition("shm-region-prefix-name=")[2]
     region = Path("/dev/shm") / f"{prefix}{os.getpid()}"
     region.write_bytes(b"\0" * 64)
-    Handler.model = Model(options["--model-repository"])
+    folders = sorted(path for path in Path(options["--model-repository"]).iterdir())
+    Handler.models = {folder.name: Model(folder) for folder in folders}
+    if options.get("--allow-http") == "false":
+        # A rank that serves nobody: it loads its model and stays in it.
+        sys.exit(rank(options["--load-model"]))
     Handler.options = options
     Handler.secret = options["--http-restricted-api"].partition(":")[2]
     servers = [

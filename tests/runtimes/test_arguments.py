@@ -20,7 +20,7 @@ GOLDEN = (
     "--model-control-mode=explicit",
     "--disable-auto-complete-config",
     "--exit-on-error=false",
-    "--exit-timeout-secs=5",
+    "--exit-timeout-secs=1",
     "--strict-readiness=true",
     "--model-load-thread-count=1",
     "--http-address=127.0.0.1",

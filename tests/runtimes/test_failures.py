@@ -99,6 +99,37 @@ def test_a_model_that_generates_nothing_is_replaced(
     assert CrashReport.objects.get().was == states.SERVING
 
 
+def test_a_server_that_was_stopped_by_a_signal_is_replaced(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance_steps, "STOPPED_SECONDS", 0.2)
+    ticker.until_state(demo, states.READY)
+    first = only_instance()
+    os.kill(first.pid or 0, signal.SIGSTOP)
+    ticker.until(lambda: Instance.objects.filter(pk=first.pk, reason="stopped").exists())
+    ticker.until(lambda: Instance.objects.filter(state=states.SERVING).exclude(pk=first.pk).exists())
+    assert processes.group_members(identity_of(first)) == []
+
+
+@pytest.mark.parametrize("hours", [3, -3])
+def test_a_jump_of_the_clock_cuts_no_answer_and_holds_no_server_up(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    ticker.until_state(demo, states.READY)
+    row = only_instance()
+    standin.behave(in_flight=1)
+    services.stop("test", demo)
+    ticker.until(lambda: Instance.objects.filter(pk=row.pk, state=states.DRAINING).exists())
+    real = clock.now
+    monkeypatch.setattr(clock, "now", lambda: real() + timedelta(hours=hours))
+    for _tick in range(3):
+        ticker.tick()
+    row.refresh_from_db()
+    assert (row.state, row.signalled_at) == (states.DRAINING, None)
+    standin.behave(in_flight=0)
+    ticker.until(lambda: Instance.objects.filter(pk=row.pk, state=states.GONE).exists())
+
+
 @pytest.mark.parametrize("hours", [3, -3])
 def test_a_jump_of_the_clock_ends_nothing(
     standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch, hours: int
@@ -249,7 +280,7 @@ def test_a_death_wakes_the_control_worker_at_once(standin: StandIn, ticker: Tick
 
     ticker.until_state(demo, states.READY)
     ticker.tick()
-    assert ticker.wakes == []
+    ticker.wakes.clear()
     os.kill(only_instance().pid or 0, signal.SIGKILL)
     wait_until(lambda: ticker.wakes, 5, "a wake after the death")
 

@@ -43,7 +43,7 @@ def test_four_ranks_are_one_command() -> None:
             "--model-control-mode=explicit",
             "--disable-auto-complete-config",
             "--exit-on-error=false",
-            "--exit-timeout-secs=5",
+            "--exit-timeout-secs=1",
             "--strict-readiness=true",
             "--model-load-thread-count=1",
             "--log-format=ISO8601",

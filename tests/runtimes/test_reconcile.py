@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,6 +38,28 @@ def test_a_deployment_is_placed_started_loaded_probed_and_serves(
     [probe] = standin.probes()
     assert (probe["max_tokens"], probe["stream"], probe["temperature"]) == (1, True, 1.0)
     assert GpuLease.objects.filter(holder_id=row.pk, released_at=None).count() == 1
+
+
+def test_what_a_server_does_wakes_the_next_tick(
+    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a deploy waits for the second's tick: start, load, probe, last request and exit each ask for one."""
+    woken = threading.Event()
+    ticker.reconciler.wake = ticker.reconciler.stepper.jobs.wake = woken.set
+    ticker.reconciler.deaths._wake = woken.set
+    ticker.tick()
+
+    def follow(wanted: Callable[[], bool]) -> None:
+        while not wanted():
+            assert woken.wait(10), only_instance().state
+            woken.clear()
+            ticker.tick()
+
+    follow(lambda: Instance.objects.filter(state=states.SERVING).exists())
+    row = only_instance()
+    services.stop("test", demo)
+    ticker.tick()
+    follow(lambda: Instance.objects.filter(pk=row.pk, state=states.GONE).exists())
 
 
 def test_a_tick_stays_under_a_second_whatever_the_server_does(

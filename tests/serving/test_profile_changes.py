@@ -174,7 +174,8 @@ def test_a_deployment_keeps_paths_gpus_and_ranks() -> None:
     )
     assert row.placement == {"device": "gpu", "trtllm": {"gpu_device_ids": "0"}}
     snapshot = {**serialize.deployment_dict(row)["batching_profile"], "trtllm": {}}
-    files = trtllm_files.rendered(snapshot, "trtllm", "/engines/x", None, 4, row.placement)
+    what = trtllm_files.Served("trtllm", "/engines/x")
+    files = trtllm_files.rendered(snapshot, what, None, 4, row.placement)
     assert 'string_value: "0"' in files["tensorrt_llm/config.pbtxt"]
     for wrong in ({"gpu_device_ids": "x"}, {"tokenizer": "/x"}, ["0"]):
         with pytest.raises(InvalidInput) as refused:

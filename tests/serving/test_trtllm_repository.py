@@ -64,7 +64,8 @@ def test_our_own_check_finds_nothing_wrong(path: Path, tmp_path: Path) -> None:
 
 def test_every_parameter_of_the_backend_has_one_place_and_is_written() -> None:
     known = {item.key for item in TENSORRT_LLM} - {"enable_trt_overlap"}
-    placed = {item.key for item in settings.FIXED} | set(settings.PLACED)
+    placed = {item.key for item in settings.FIXED} | {key for key, item in settings.PLACED.items() if item.engine}
+    assert set(settings.PLACED) - placed == {item.key for item in settings.AROUND}
     assert not placed & set(settings.PROFILE)
     assert set(settings.PROFILE) | placed == known | {"max_num_tokens"}
     assert set(engine_models.engine_parameters(spec.parse(ENGINE))) == known
@@ -96,6 +97,41 @@ def test_no_variable_stays_open_and_blocks_read_back(release: str) -> None:
             if path.endswith(pbtxt.FILE_NAME):
                 model = next(item for item in models(wanted) if item.name == path.split("/")[0])
                 assert block_messages.read(pbtxt.parse(text)) == model
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [
+        (ENGINE, ["preprocessing", "tensorrt_llm", "postprocessing", "fox"]),
+        (ENGINE | {"answers": "tensorrt_llm_bls"}, ["preprocessing", "tensorrt_llm", "postprocessing", "fox"]),
+        (CHECKPOINT, ["fox"]),
+    ],
+)
+def test_the_model_that_answers_has_the_public_name(
+    values: dict[str, Any], written: list[str], tmp_path: Path
+) -> None:
+    wanted = spec.parse(values | {"public_name": "fox", "revision": 7})
+    assert [model.name for model in models(wanted)] == written
+    made = render(wanted, templates.find(str(write_templates(tmp_path))))
+    assert {file.path.split("/")[0] for file in made.files} == set(written)
+    assert {file.path.split("/")[1] for file in made.files} - {"config.pbtxt"} == {"7"}
+    with pytest.raises(InvalidInput, match="public_name"):
+        spec.parse(ENGINE | {"public_name": "postprocessing"})
+
+
+def test_templates_are_looked_for_beside_the_toolchain_and_those_of_the_release_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (write_templates(tmp_path / release, release) for release in ("0.19.0", "1.2.1"))
+    monkeypatch.setattr(templates, "PLACES", (str(new.parent),))
+    examples = str(old.parent / "examples")
+    assert templates.find_for(None, examples, (1, 2)) == templates.Templates(new, (1, 2))
+    assert templates.find_for(None, examples, (0, 19)) == templates.Templates(old, (0, 19))
+    assert templates.find_for(None, "", (0, 19)) == templates.Templates(new, (1, 2))
+    monkeypatch.setattr(templates, "PLACES", ())
+    assert templates.find_for(None, "", (1, 2)) is None
+    with pytest.raises(InvalidInput, match="holds no templates"):
+        templates.find_for(str(tmp_path), examples, (1, 2))
 
 
 def test_names_of_tensors_follow_the_release() -> None:

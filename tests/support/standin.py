@@ -55,6 +55,11 @@ class StandIn:
         path = self.folder / "starts.txt"
         return int(path.read_text()) if path.exists() else 0
 
+    def control(self) -> list[list[str]]:
+        """What was asked of the control of models, in order: [load or unload, model]."""
+        path = self.folder / "control.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
     def probes(self) -> list[dict[str, Any]]:
         """Bodies of the generate requests that it got."""
         path = self.folder / "probes.jsonl"

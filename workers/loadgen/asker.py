@@ -14,7 +14,7 @@ import orjson
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.domain.workload import Frame
 from apps.streaming.token_source import GenerationRequest, SamplingParams
-from apps.streaming.triton_messages import ModelInterface, UnsupportedParameter, tensors
+from apps.streaming.triton_messages import ModelInterface, UnsupportedParameter, read_interface, tensors
 from workers.builders.llamacpp_steps.events import StepFailed
 from workers.loadgen.answers import Answer, OpenAIEvents, TritonEvents
 from workers.loadgen.http_client import HttpClient, post
@@ -139,10 +139,8 @@ def _declared(address: Address) -> ModelInterface:
     try:
         with opener.open(url, timeout=METADATA_SECONDS) as response:
             said = json.loads(response.read())
-        return ModelInterface(
-            {tensor["name"]: tensor["datatype"] for tensor in said["inputs"]},
-            frozenset(tensor["name"] for tensor in said["outputs"]),
-        )
+        inputs = ((each["name"], each["datatype"], each.get("shape") or ()) for each in said["inputs"])
+        return read_interface(inputs, [each["name"] for each in said["outputs"]])
     except (OSError, urllib.error.URLError, ValueError, KeyError, TypeError) as error:
         raise StepFailed(
             "target_unreachable",

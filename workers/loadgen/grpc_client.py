@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from apps.streaming import triton_errors
 from apps.streaming.triton_grpc import CHANNEL_OPTIONS, METADATA, METADATA_SECONDS, pack, unpack
-from apps.streaming.triton_messages import ModelInterface
+from apps.streaming.triton_messages import ModelInterface, read_interface
 from workers.loadgen.answers import Answer, read_outputs
 
 NEEDED = frozenset({"text_output", "token_count", "completion_tokens", "prompt_tokens"})
@@ -30,9 +30,9 @@ class GrpcClient:
         said = await self._stub.ModelMetadata(
             service_pb2.ModelMetadataRequest(name=self._model), timeout=METADATA_SECONDS
         )
-        return ModelInterface(
-            {tensor.name: tensor.datatype for tensor in said.inputs},
-            frozenset(tensor.name for tensor in said.outputs),
+        return read_interface(
+            ((tensor.name, tensor.datatype, tensor.shape) for tensor in said.inputs),
+            (tensor.name for tensor in said.outputs),
         )
 
     def request(self, values: dict[str, Any], interface: ModelInterface) -> Any:
@@ -41,7 +41,8 @@ class GrpcClient:
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         for name, value in values.items():
             listed = value if isinstance(value, list) else [value]
-            message.inputs.add(name=name, datatype=interface.inputs[name], shape=[1, len(listed)])
+            shape = [1, len(listed)] if interface.batched else [len(listed)]
+            message.inputs.add(name=name, datatype=interface.inputs[name], shape=shape)
             message.raw_input_contents.append(pack(interface.inputs[name], listed))
         return message
 

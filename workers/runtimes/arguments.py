@@ -15,7 +15,7 @@ HEADER = "x-inflight-control"
 LOOPBACK = "127.0.0.1"
 # Requests were drained before the server is asked to exit. What is left are connections that callers keep open for
 # later, and a server waits for these to the end of this time.
-EXIT_SECONDS = 5
+EXIT_SECONDS = 1
 # Only servers of these releases or newer know them; older ones end with a usage text at an unknown flag.
 NEWER_FLAGS = {
     "--allow-client-shm": "false",

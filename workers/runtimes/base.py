@@ -7,11 +7,12 @@ timeout, and what waits (loading, draining) is a state of a row that each tick l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from apps.fleet.domain.toolchain_argv import Place
 from apps.serving.domain.repository import RepositoryFile
 
 ModelState = Literal["absent", "loading", "ready", "unloading", "unavailable", "unknown"]
@@ -39,13 +40,29 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranks:
+    """How the processes of an engine over several GPUs are started.
+
+    leader: a server for each rank under mpirun, all but the first load `model` at their start. orchestrator: one
+    server that starts a worker for each rank. own: the model starts its ranks itself.
+    """
+
+    count: int = 1
+    mode: Literal["leader", "orchestrator", "own"] = "leader"
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSpec:
     """One server to run: the instance's id and folder, the name of its model, the files of its repository.
 
-    `gpu` is null for a CPU slot, else what CUDA_VISIBLE_DEVICES takes (a UUID or an index).
+    `gpu` is null for a CPU slot, else what CUDA_VISIBLE_DEVICES takes (UUIDs or indices, with commas).
     `repository` are the files of its repository. `auto_complete`: Triton may fill in what configurations leave out,
-    as it does for people's own models. `ranks`: processes that the engine needs, one a GPU; `gpu` then names as many,
-    with commas. `engine` is the folder of the engine, null for people's own repositories.
+    as it does for people's own models. `engine` is the folder of the engine, null for people's own repositories.
+    `loads` are its models in the order in which they load, the one that answers last; empty: all that there are.
+    `backend`: one that the server must have. `place`: the toolchain that has the engine's library, null for the
+    node's own server; `reads`: folders of the node that a container must see. `tells_requests`: its metrics say how
+    many requests are in it. `stubs`: python processes that it has while it serves, null where nobody knows.
     """
 
     uid: str
@@ -54,8 +71,15 @@ class ServerSpec:
     gpu: str | None
     repository: tuple[RepositoryFile, ...] = field(repr=False, default=())
     auto_complete: bool = False
-    ranks: int = 1
+    ranks: Ranks = Ranks()
     engine: Path | None = None
+    loads: tuple[str, ...] = ()
+    backend: str = ""
+    place: Place | None = None
+    reads: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    tells_requests: bool = True
+    stubs: int | None = None
 
     @property
     def log(self) -> Path:
@@ -66,6 +90,11 @@ class ServerSpec:
     def repository_folder(self) -> Path:
         """Where its repository is written, until the instance is cleared away."""
         return self.folder / "repository"
+
+    @property
+    def container(self) -> Path:
+        """How its container is found and ended, where it has one: {"program", "mark"} as JSON."""
+        return self.folder / "container.json"
 
     @property
     def command(self) -> Path:

@@ -23,11 +23,16 @@ class _Job:
 class Jobs:
     """Jobs by key; a key that runs is not started twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self._jobs: dict[Hashable, _Job] = {}
+        # Asks for a tick now.
+        self.wake = wake
 
-    def start(self, key: Hashable, work: Callable[[], Any]) -> None:
-        """Start `work` in a thread unless a job of this key runs or waits to be read."""
+    def start(self, key: Hashable, work: Callable[[], Any], *, wakes: bool = False) -> None:
+        """Start `work` in a thread unless a job of this key runs or waits to be read.
+
+        `wakes`: its end is worth a tick of its own.
+        """
         if key in self._jobs:
             return
         job = self._jobs[key] = _Job()
@@ -40,6 +45,8 @@ class Jobs:
                 job.error = error
             finally:
                 job.done.set()
+                if wakes and self._jobs.get(key) is job:
+                    self.wake()
 
         threading.Thread(target=run, name=f"job-{key}", daemon=True).start()
 

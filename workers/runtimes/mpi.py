@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
-from workers.runtimes.base import Failure, ServerFailure
+from workers.runtimes.base import Failure, Ranks, ServerFailure
 
 # The rank that takes requests keeps its ports; the others serve nobody and get none.
 SERVING_RANK = 0
@@ -33,6 +33,26 @@ _ONLY_SERVING = (
     "--grpc-max-response-pool-size",
     "--http-max-input-size",
 )
+
+
+ORCHESTRATOR = {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "1"}
+
+
+def environment(ranks: Ranks) -> dict[str, str]:
+    """What the backend reads of how its ranks are started."""
+    return dict(ORCHESTRATOR) if ranks.mode == "orchestrator" else {}
+
+
+def is_under_mpirun(ranks: Ranks) -> bool:
+    """Whether mpirun starts the server: an orchestrator too, which starts its workers through it."""
+    return ranks.mode == "orchestrator" or (ranks.mode == "leader" and ranks.count > 1)
+
+
+def started(argv: Sequence[str], ranks: Ranks, mpirun: str, as_root: bool) -> tuple[str, ...]:
+    """The command line of a server with all its ranks; `argv` is that of a server alone."""
+    if ranks.mode == "orchestrator":
+        return (mpirun, *(("--allow-run-as-root",) if as_root else ()), "-n", "1", *argv)
+    return compose(argv, ranks.count if ranks.mode == "leader" else 1, mpirun, ranks.model, as_root)
 
 
 def world_size(tensor_parallel: int, pipeline_parallel: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from pathlib import Path
 
 from workers.runtimes.base import Ports
 
@@ -20,3 +22,20 @@ def allocate() -> Ports:
     finally:
         for probe in sockets:
             probe.close()
+
+
+# State of a connection over which both sides may send, in hexadecimal (net/tcp_states.h).
+ESTABLISHED = "01"
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+
+
+def callers(ports: Ports) -> int:
+    """Connections that somebody has to a server's inference ports now."""
+    wanted = {f"{port:04X}" for port in (ports.http, ports.grpc)}
+    found = 0
+    for table in TABLES:
+        with contextlib.suppress(OSError):
+            for line in table.read_text(encoding="ascii").splitlines()[1:]:
+                _number, local, _remote, state, *_rest = line.split()
+                found += state == ESTABLISHED and local.rpartition(":")[2] in wanted
+    return found

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from apps.fleet.processes import identify
+from apps.fleet.processes import TICKS_PER_SECOND, identify
 from workers.runtimes.base import Identity
 
 UID_VARIABLE = "INFLIGHT_INSTANCE_UID"
@@ -70,16 +70,36 @@ def reap(pid: int) -> int | None:
 def group_members(identity: Identity) -> list[int]:
     """Processes that the server started and that still run, itself included.
 
-    Of its process group, and carrying its instance id: a stub whose server was killed is found by that.
+    They carry its instance id and began after it: a stub whose server was killed is found by that, and a rank that
+    mpirun put into a process group of its own.
     """
+    first = identity.created - 1.0
     return [
         pid
         for pid in _pids()
         if (fields := _stat(pid)) is not None
-        and int(fields[2]) == identity.pid
         and fields[0] not in ("Z", "X")
+        and int(fields[19]) / TICKS_PER_SECOND >= first
         and uid_of(pid) == identity.uid
     ]
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal (SIGSTOP, SIGTSTP); one that a debugger holds is not."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] == "T"
+
+
+def count_of(name: str, uid: str) -> int:
+    """How many processes whose short name begins so run with an instance's id."""
+    return sum(1 for pid in _pids() if _name(pid).startswith(name) and uid_of(pid) == uid)
+
+
+def _name(pid: int) -> str:
+    try:
+        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def children_of(pid: int) -> list[tuple[int, str, bool]]:
@@ -118,9 +138,15 @@ def terminate(identity: Identity) -> None:
 
 def kill_group(identity: Identity) -> None:
     """Kill the server and all that it started."""
-    if group_members(identity):
+    members = group_members(identity)
+    if members:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(identity.pid, signal.SIGKILL)
+    for pid in members:
+        # Gone with the group, or in one of its own. Looked at again: the number may be somebody else's by now.
+        if uid_of(pid) == identity.uid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def kill_one(identity: Identity) -> None:

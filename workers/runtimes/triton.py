@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import subprocess
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -18,7 +17,8 @@ from django.utils.translation import gettext as _
 from apps.core import ids
 from apps.core.exceptions import InflightError
 from apps.serving.domain import repository
-from workers.runtimes import arguments, memory_files, mpi, ports, processes, spawn
+from workers.runtimes import arguments, memory_files, mpi, placed, ports, processes, spawn
+from workers.runtimes import triton_answers as answers
 from workers.runtimes.arguments import HEADER, Installation
 from workers.runtimes.base import (
     Failure,
@@ -34,25 +34,8 @@ from workers.runtimes.base import (
 from workers.runtimes.http import NoAnswer, Reply, call
 
 STUB_NAME = "triton_python_b"
-# Those that wait in Triton's own queue are known to Triton alone: strategies static and dynamic.
-IN_FLIGHT = re.compile(
-    r"^(?:inflight_requests_(?:running|waiting)|nv_inference_pending_request_count)(?:\{[^}]*\})? ([0-9.eE+-]+)\s*$",
-    re.MULTILINE,
-)
-# What grows while a model works: the embedded model's tokens, TensorRT-LLM's iterations, else whole requests.
-PROGRESS = re.compile(
-    r"^(?:inflight_(?:generated|prompt)_tokens_total|nv_inference_exec_count"
-    r"|nv_trt_llm_general_metrics(?=\{[^}]*iteration))(?:\{[^}]*\})? ([0-9.eE+-]+)\s*$",
-    re.MULTILINE,
-)
-STATES: dict[str, ModelState] = {
-    "READY": "ready",
-    "LOADING": "loading",
-    "UNLOADING": "unloading",
-    "UNAVAILABLE": "unavailable",
-}
-# The shortest request there is; `generate_stream` ends with the first token.
-PROBE_PROMPT = "Hi"
+# Between two looks of a job that waits for a server; its end wakes the tick that decides.
+LOOK_EVERY_SECONDS = 0.1
 
 
 def configured() -> Installation:
@@ -132,7 +115,12 @@ class TritonRuntime(ServerRuntime):
 
     def prepare(self, spec: ServerSpec) -> Launch:
         """Write repository and secret and compose the command. Raises ServerFailure."""
-        installation = configured()
+        contained = spec.place is not None and bool(spec.place.image)
+        installation = (
+            placed.of_image(spec.place)
+            if contained and spec.place is not None
+            else placed.native(configured(), spec)
+        )
         spec.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             repository.write(spec.repository_folder, spec.repository)
@@ -151,18 +139,26 @@ class TritonRuntime(ServerRuntime):
         argv = arguments.compose_argv(
             installation, spec.uid, spec.repository_folder, chosen, secret, spec.auto_complete
         )
-        if spec.ranks > 1:
-            mpi.require_one_host(spec.ranks, len(spec.gpu.split(",")) if spec.gpu else 0)
-            argv = mpi.compose(argv, spec.ranks, mpi.launcher(), spec.model, os.geteuid() == 0)
-        home = Path(settings.INFLIGHT_HOME)
-        shown_argv = arguments.redacted(argv, secret)
+        if mpi.is_under_mpirun(spec.ranks):
+            mpi.require_one_host(spec.ranks.count, len(spec.gpu.split(",")) if spec.gpu else 0)
+            program = "mpirun" if contained else mpi.launcher()
+            argv = mpi.started(argv, spec.ranks, program, os.geteuid() == 0)
+        environment = {
+            **arguments.compose_environment(
+                installation, spec.uid, Path(settings.INFLIGHT_HOME), spec.folder, spec.gpu, os.environ
+            ),
+            **mpi.environment(spec.ranks),
+            **spec.environment,
+        }
+        started = placed.Placed(argv, environment)
+        if contained and spec.place is not None:
+            started = placed.contained(spec.place, spec, argv, environment, chosen)
+        shown_argv = arguments.redacted(started.argv, secret)
         spec.command.write_text(json.dumps(shown_argv), encoding="utf-8")
         return Launch(
-            argv=argv,
+            argv=started.argv,
             shown_argv=shown_argv,
-            env=arguments.compose_environment(
-                installation, spec.uid, home, spec.folder, spec.gpu, os.environ
-            ),
+            env=started.env,
             cwd=str(spec.folder),
             log=spec.log,
             ports=chosen,
@@ -194,9 +190,39 @@ class TritonRuntime(ServerRuntime):
             found,
             model=state,
             model_reason=reason,
-            in_flight=_whole(_summed(IN_FLIGHT, figures)),
-            progress=_summed(PROGRESS, figures),
+            in_flight=answers.whole(answers.summed(answers.IN_FLIGHT, figures)),
+            progress=answers.summed(answers.PROGRESS, figures),
         )
+
+    def until_live(self, ports: Ports, identity: Identity, seconds: float) -> None:
+        """Wait until a server answers at all, or is gone; for jobs, never for a tick."""
+        _until(lambda: not processes.is_alive(identity) or self._answers(ports), seconds)
+
+    def _answers(self, ports: Ports) -> bool:
+        try:
+            return call("GET", ports.http, "/v2/health/live", 1.0).status == 200
+        except NoAnswer:
+            return False
+
+    def until_idle(self, spec: ServerSpec, ports: Ports, identity: Identity, seconds: float) -> None:
+        """Wait until no request is in a server, or it is gone, as far as it tells; for jobs, never for a tick."""
+
+        def idle() -> bool:
+            if spec.tells_requests:
+                return self.drain(spec, ports, 2.0) == 0
+            try:
+                return self.is_finished(self._model_state(spec, ports, 2.0)[0], ports)
+            except NoAnswer:
+                return False
+
+        _until(lambda: not processes.is_alive(identity) or idle(), seconds)
+
+    def is_finished(self, state: ModelState | None, chosen: Ports) -> bool:
+        """Whether a model that was asked to unload has finished its requests: it is gone, or nobody is connected.
+
+        A python model that streams may keep a request's memory, and so itself, after the last answer.
+        """
+        return state == "absent" or (state == "unloading" and ports.callers(chosen) == 0)
 
     def _model_state(self, spec: ServerSpec, ports: Ports, seconds: float) -> tuple[ModelState | None, str]:
         reply = self._control(spec, ports, "index", seconds)
@@ -208,20 +234,28 @@ class TritonRuntime(ServerRuntime):
                 reason = str(row.get("reason") or "")
                 if row.get("state") == "UNAVAILABLE" and reason == "unloaded":
                     return "absent", reason
-                return (STATES.get(row["state"], "unknown") if "state" in row else "absent"), reason
+                return (answers.STATES.get(row["state"], "unknown") if "state" in row else "absent"), reason
         return "absent", ""
 
     def load(self, spec: ServerSpec, ports: Ports, seconds: float) -> Failure | None:
         """Load the model, after those that it calls, and wait for the answer."""
-        for model in (*_others(spec), spec.model):
+        for model in spec.loads or (*_others(spec), spec.model):
             try:
                 reply = self._control(spec, ports, f"models/{model}/load", seconds)
             except NoAnswer as error:
                 # A timeout does not end the load, and a server that died is noticed by its process.
                 return None if error.timed_out else Failure("load_unanswered", str(error))
             if reply.status != 200:
-                return load_failure(spec, reply)
+                return answers.load_failure(reply)
         return None
+
+    def is_embedded(self, spec: ServerSpec) -> bool:
+        """Whether the server out of the wheel was started for it."""
+        try:
+            argv = json.loads(spec.command.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return is_embedded(settings.INFLIGHT_TRITON_BIN)
+        return any(is_embedded(word) for word in argv if word.endswith("/tritonserver"))
 
     def unload(self, spec: ServerSpec, ports: Ports, seconds: float) -> Failure | None:
         """Ask for the model to be unloaded."""
@@ -240,10 +274,9 @@ class TritonRuntime(ServerRuntime):
         headers = {"Content-Type": "application/json"}
         try:
             about = call("GET", ports.http, f"/v2/models/{spec.model}", seconds).json() or {}
-            names = {tensor.get("name") for tensor in about.get("inputs", ())}
-            if "text_input" not in names:
+            body = answers.probe_request(about)
+            if body is None:
                 return None
-            body = {name: value for name, value in probe_request().items() if name in names}
             path = f"/v2/models/{spec.model}/generate_stream"
             reply = call("POST", ports.http, path, seconds, body, headers)
         except NoAnswer as error:
@@ -263,7 +296,7 @@ class TritonRuntime(ServerRuntime):
 
     def drain(self, spec: ServerSpec, ports: Ports, seconds: float) -> int | None:
         """Requests that run or wait in the model, by its own metrics."""
-        return _whole(_summed(IN_FLIGHT, self._metrics(ports, seconds)))
+        return answers.whole(answers.summed(answers.IN_FLIGHT, self._metrics(ports, seconds)))
 
     def _metrics(self, ports: Ports, seconds: float) -> str:
         try:
@@ -276,28 +309,50 @@ class TritonRuntime(ServerRuntime):
         """SIGTERM to the server, or SIGKILL to its whole group."""
         if force:
             processes.kill_group(identity)
+            placed.end(_folder(identity))
         else:
             processes.terminate(identity)
 
     def gone(self, identity: Identity) -> bool:
         """Whether nothing of the server runs any more."""
-        return not processes.group_members(identity)
+        return not processes.group_members(identity) and not placed.runs(_folder(identity))
 
-    def model_process_runs(self, identity: Identity) -> bool | None:
-        """Whether the stub of the python backend runs; null where the server has started none.
+    def model_process_runs(self, identity: Identity, expected: int | None = 1) -> bool | None:
+        """Whether the stubs of the python backend run; null where the server has started none.
 
-        Servers before 26.04 say "ready" over a dead stub, so it is looked for among the server's children.
+        Servers before 26.04 say "ready" over a dead stub, so they are looked for: one among the server's children,
+        several, which may be children of a rank under mpirun or in a container, by the instance's id. `expected`
+        null: any number is right.
         """
+        if expected is not None and expected != 1:
+            return processes.count_of(STUB_NAME, identity.uid) >= expected
         children = processes.children_of(identity.pid)
         if not children:
             return None
         return any(runs and name.startswith(STUB_NAME) for _pid, name, runs in children)
+
+    def is_stopped(self, identity: Identity) -> bool:
+        """Whether the server or a process of its model was stopped by a signal."""
+        children = processes.children_of(identity.pid)
+        watched = [pid for pid, name, _runs in children if name.startswith(STUB_NAME)]
+        return any(processes.is_stopped(pid) for pid in (identity.pid, *watched))
 
     def cleanup(self, spec: ServerSpec) -> None:
         """Shared memory of the instance's prefix, its repository and its secret."""
         memory_files.remove_unmapped(arguments.shared_memory_prefix(spec.uid))
         repository.remove(spec.repository_folder)
         (spec.folder / "secret").unlink(missing_ok=True)
+        spec.container.unlink(missing_ok=True)
+
+
+def _until(holds: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY_SECONDS)
+
+
+def _folder(identity: Identity) -> Path:
+    return Path(settings.INFLIGHT_HOME) / "instances" / identity.uid
 
 
 def _others(spec: ServerSpec) -> list[str]:
@@ -305,38 +360,6 @@ def _others(spec: ServerSpec) -> list[str]:
     folder = spec.repository_folder
     found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     return [name for name in found if name != spec.model]
-
-
-def _summed(pattern: re.Pattern[str], text: str) -> float | None:
-    values = pattern.findall(text)
-    return sum(float(value) for value in values) if values else None
-
-
-def _whole(value: float | None) -> int | None:
-    return int(value) if value is not None else None
-
-
-def probe_request() -> dict[str, Any]:
-    """One token, with every input that has a default."""
-    defaults: Mapping[str, Any] = {
-        tensor.name: (list(tensor.default) or [""]) if isinstance(tensor.default, tuple) else tensor.default
-        for tensor in repository.INPUTS
-        if tensor.default is not None
-    }
-    return {**defaults, "text_input": PROBE_PROMPT, "max_tokens": 1, "stream": True}
-
-
-def load_failure(spec: ServerSpec, reply: Reply) -> Failure:
-    """What a refused load means. A 500 says nothing; the log has the reason."""
-    detail = reply.error
-    prefix = f"load failed for model '{spec.model}': version 1 is at UNAVAILABLE state: "
-    detail = detail.removeprefix(prefix).removeprefix("Internal: ").strip().rstrip(";").strip()
-    first = detail.splitlines()[0] if detail else _("it gave no reason")
-    return Failure(
-        "load_failed",
-        _("Triton could not load the model: %(detail)s") % {"detail": first},
-        _("Read the log of this server below; correct what it names, then deploy again."),
-    )
 
 
 def ensure_secret(folder: Path) -> str:

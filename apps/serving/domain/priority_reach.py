@@ -48,14 +48,29 @@ def of_strategy(strategy: str, classes: bool) -> Reach:
     return TRITON if classes else NO_CLASSES
 
 
+ENSEMBLE = Reach(
+    "gateway",
+    "The ensemble drops a request's class: Triton does not hand it on to the steps.",
+    "Send requests through the gateway; its queue orders them by class before the ensemble sees them.",
+)
+
+
+def of_trtllm(kind: str, answering_model: str) -> Reach:
+    """How far a class reaches with TensorRT-LLM: `kind` is trtllm or llmapi, `answering_model` of the former."""
+    if kind == "trtllm" and answering_model == "ensemble":
+        return ENSEMBLE
+    what = "The model tensorrt_llm_bls" if kind == "trtllm" else "The PyTorch backend's model"
+    return Reach(
+        "gateway",
+        f"{what} takes requests out of Triton's queue at once, and reads no class.",
+        "Send requests through the gateway; its queue orders them by class.",
+    )
+
+
 def of_config(config: ModelConfig) -> Reach:
     """How far a class reaches with somebody's own model."""
     if config.platform == "ensemble":
-        return Reach(
-            "gateway",
-            "The ensemble drops a request's class: Triton does not hand it on to the steps.",
-            "Send requests through the gateway; its queue orders them by class before the ensemble sees them.",
-        )
+        return ENSEMBLE
     if config.backend in ("tensorrtllm", "vllm"):
         return Reach(
             "gateway",

@@ -11,6 +11,7 @@ from apps.core.exceptions import Finding, InvalidInput
 from apps.serving.domain import pbtxt
 from apps.serving.domain.adopting import settings
 from apps.serving.domain.adopting.settings import Mapped
+from apps.serving.domain.repository_check.files import check_engine
 from apps.serving.domain.repository_check.folders import ModelFolder, read_repository, read_text
 from apps.serving.domain.repository_check.kinds import kind_of
 from apps.serving.domain.repository_check.one_config import ReadConfig, read_config
@@ -75,6 +76,25 @@ def read_models(root: Path) -> dict[str, Model]:
     """Every model of a repository by the name of its folder."""
     folders, _whole = read_repository(root)
     return {folder.name: _model(folder) for folder in folders if folder.is_model and folder.text is not None}
+
+
+def loads(root: Path, plan: Plan) -> tuple[str, ...]:
+    """Those of the needed models that are loaded by name: an ensemble loads its steps, and would load them anew."""
+    models = read_models(root)
+    inner = {step.model_name for name in plan.needed for step in models[name].config.ensemble_scheduling.step}
+    return tuple(name for name in plan.needed if name not in inner)
+
+
+def ranks(root: Path, plan: Plan) -> tuple[int, str]:
+    """GPUs of one server of a repository, and the model whose engine needs them; 1 where no engine says more."""
+    folders, _whole = read_repository(root)
+    for folder in folders:
+        if folder.name in plan.needed and folder.text is not None:
+            model = _model(folder)
+            facts = check_engine(model.read, folder)[1] if model.kind == "tensorrt_llm" else None
+            if facts is not None and (facts.world_size or 1) > 1:
+                return facts.world_size or 1, folder.name
+    return 1, ""
 
 
 def _model(folder: ModelFolder) -> Model:

@@ -51,13 +51,20 @@ _HANDED_ON = {
 
 
 def models(spec: RepositorySpec) -> tuple[blocks.Model, ...]:
-    """All five, in the order in which requests pass them."""
-    return (_preprocessing(spec), _engine(spec), _postprocessing(spec), _ensemble(spec), _bls(spec))
+    """Those that the repository holds, callers last."""
+    made = {
+        "preprocessing": _preprocessing,
+        "tensorrt_llm": _engine,
+        "postprocessing": _postprocessing,
+        ENSEMBLE: _ensemble,
+        "tensorrt_llm_bls": _bls,
+    }
+    return tuple(made[name](spec) for name in spec.written)
 
 
 def name_of(spec: RepositorySpec, model: str) -> str:
     """The name of one of the models in this repository."""
-    return f"{model}{spec.suffix}"
+    return spec.name_of(model)
 
 
 def engine_parameters(spec: RepositorySpec) -> dict[str, str]:

@@ -23,7 +23,7 @@ def model(spec: RepositorySpec) -> blocks.Model:
     if devices := spec.placement.get("gpu_device_ids"):
         parameters["gpu_device_ids"] = str(devices)
     return blocks.Model(
-        f"tensorrt_llm{spec.suffix}",
+        spec.name_of(spec.entry),
         backend="python",
         # Batching by Triton is not supported by this model.
         max_batch_size=0,

@@ -43,7 +43,7 @@ def configuration(spec: RepositorySpec) -> dict[str, str]:
         for model in models(spec)
     }
     if spec.recipe == "checkpoint":
-        name = f"tensorrt_llm{spec.suffix}/{spec.revision}/{llmapi_model.YAML_NAME}"
+        name = f"{spec.name_of(spec.entry)}/{spec.revision}/{llmapi_model.YAML_NAME}"
         found[name] = llmapi_model.yaml_text(spec)
     return found
 
@@ -56,12 +56,13 @@ def render(spec: RepositorySpec, found: Templates | None) -> Rendered:
     kind = templates.ENGINE_FOLDER if spec.recipe == "engine" else templates.LLMAPI_FOLDER
     code: Code = templates.python_files(found, kind, spec.release) if found is not None else {}
     files = [RepositoryFile(path, text.encode()) for path, text in configuration(spec).items()]
-    for model, parts in code.items():
-        folder = f"{model}{spec.suffix}/{spec.revision}"
+    for model, parts in ((model, code[model]) for model in spec.written if model in code):
+        folder = f"{spec.name_of(model)}/{spec.revision}"
         files += [RepositoryFile(f"{folder}/{path}", content) for path, content in parts.items()]
     for model in ("tensorrt_llm", engine_models.ENSEMBLE) if spec.recipe == "engine" else ():
         # Triton serves a version whose folder is there, also where nothing is to be read from it.
-        files.append(RepositoryFile(f"{model}{spec.suffix}/{spec.revision}/", b""))
+        if model in spec.written:
+            files.append(RepositoryFile(f"{spec.name_of(model)}/{spec.revision}/", b""))
     return Rendered(tuple(sorted(files, key=lambda file: file.path)), tuple(_findings(spec, found)))
 
 

@@ -45,6 +45,7 @@ class Setting:
     engine: bool = True
     own_form: Form = "int"
     own_default: str | None = None
+    own_choices: tuple[str, ...] = ()
 
     @property
     def form(self) -> Form:
@@ -59,7 +60,7 @@ class Setting:
     @property
     def choices(self) -> tuple[str, ...]:
         """The words that it takes; empty for every other form."""
-        return _PARAMETERS[self.key].choices if self.key in _PARAMETERS else ()
+        return _PARAMETERS[self.key].choices if self.key in _PARAMETERS else self.own_choices
 
 
 _S = Setting
@@ -361,6 +362,27 @@ DEPLOYMENT: tuple[Setting, ...] = tuple(
         ("executor_worker_path", "Worker program", "What orchestrator mode starts for each rank.", "none.", 0, ""),
     )
 )  # fmt: skip
+# Of the repository around the engine, not of the engine: who answers, how ranks are started, how many of each model.
+ENSEMBLE, BLS = "ensemble", "tensorrt_llm_bls"
+AROUND: tuple[Setting, ...] = tuple(
+    _S(key, title, meaning, cost, place="deployment", engine=False, least=1, most=4096, own_default=default,
+       own_form="choice" if choices else "int", own_choices=choices)
+    for key, title, meaning, cost, default, choices in (
+        ("answering_model", "Model that answers", "ensemble: Triton passes a request through the steps; "
+         "tensorrt_llm_bls: a Python model calls them.", "tensorrt_llm_bls: a process for each request at once.",
+         ENSEMBLE, (ENSEMBLE, BLS)),
+        ("rank_mode", "How ranks are started", "leader: a server for each rank; orchestrator: one server that "
+         "starts a worker for each rank.", "none.", "leader", ("leader", "orchestrator")),
+        ("engine_instances", "Instances of the engine", "More than one need gpu_device_ids, and orchestrator with "
+         "several ranks.", "each has weights and a KV cache of its own.", "1", ()),
+        ("preprocessing_instances", "Instances of preprocessing", "Prompts that are tokenised at once.",
+         "a process for each.", "1", ()),
+        ("postprocessing_instances", "Instances of postprocessing", "Answers that become text at once.",
+         "a process for each.", "1", ()),
+        ("bls_instances", "Instances of tensorrt_llm_bls", "Requests that it answers at once; not set, the largest "
+         "batch.", "a process for each.", None, ()),
+    )
+)  # fmt: skip
 FIXED: tuple[Setting, ...] = (
     _S("gpt_model_type", "Batching", "inflight_fused_batching; V1 is refused since 1.0.", place="fixed"),
     _S("FORCE_CPU_ONLY_INPUT_TENSORS", "Inputs on the CPU", "no: the backend reads both.", place="fixed"),
@@ -374,7 +396,7 @@ GROUPS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
     ("Statistics", STATISTICS),
 )
 PROFILE: dict[str, Setting] = {item.key: item for _title, group in GROUPS for item in group}
-PLACED: dict[str, Setting] = {item.key: item for item in DEPLOYMENT}
+PLACED: dict[str, Setting] = {item.key: item for item in (*DEPLOYMENT, *AROUND)}
 
 
 def check(values: Mapping[str, Any], known: Mapping[str, Setting], where: str) -> dict[str, Value]:

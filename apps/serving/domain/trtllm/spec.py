@@ -17,6 +17,7 @@ Whole = Annotated[int, Field(ge=1, le=4096)]
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,3})(\.\d+)?[a-z0-9.+]*\Z")
 _STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 FloatType = Literal["TYPE_FP32", "TYPE_FP16", "TYPE_BF16"]
+STEPS = ("preprocessing", "tensorrt_llm", "postprocessing")
 
 
 class Parallel(BaseModel):
@@ -69,6 +70,12 @@ class RepositorySpec(BaseModel):
     model: Path = Field(description="Folder of the engine, or of the checkpoint.")
     tokenizer: Path | None = Field(None, description="Null: the folder of the model.")
     suffix: str = Field("", pattern=r"^[a-z0-9_]{0,40}$", description="Put behind the models' names.")
+    answers: Literal["ensemble", "tensorrt_llm_bls"] = Field("ensemble", description="Of the engine recipe.")
+    public_name: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$",
+        description="Name of the model that answers; with one, only what it calls is written beside it.",
+    )
     max_batch_size: Whole = 8
     max_seq_len: int | None = Field(None, ge=1, le=10_000_000)
     decoupled: bool = True
@@ -103,8 +110,34 @@ class RepositorySpec(BaseModel):
             settings.check(self.placement, settings.PLACED, "placement")
         except InvalidInput as error:
             raise ValueError(f"{error.field}: {error.sentence}") from error
+        if self.recipe == "engine" and self.public_name in {f"{step}{self.suffix}" for step in STEPS}:
+            raise ValueError(
+                f"public_name: {self.public_name} is the name of one of its steps; choose another"
+            )
         _check_devices(self)
         return self
+
+    @property
+    def entry(self) -> str:
+        """The template's name of the model that answers."""
+        return "tensorrt_llm" if self.recipe == "checkpoint" else self.answers
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Template names of the models of the repository, callers last."""
+        if self.recipe == "checkpoint":
+            return (self.entry,)
+        both = ("ensemble", "tensorrt_llm_bls")
+        return (*STEPS, *(both if self.public_name is None else (self.entry,)))
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """Template names of what is loaded by name: an ensemble loads its steps, and would load them anew."""
+        return (*STEPS, self.entry) if self.entry == "tensorrt_llm_bls" else (self.entry,)
+
+    def name_of(self, model: str) -> str:
+        """The name of one of the template's models in this repository."""
+        return self.public_name if self.public_name and model == self.entry else f"{model}{self.suffix}"
 
     @property
     def release(self) -> Version:

@@ -58,6 +58,18 @@ def find(configured: str | None, places: Iterable[str] = PLACES) -> Templates | 
     return None
 
 
+def find_for(configured: str | None, examples: str, release: Version) -> Templates | None:
+    """The templates of a release on this node: those configured, else beside the toolchain's example scripts, else
+    where NVIDIA has them. Of several those of the release are taken, then those that tell none.
+    """
+    if configured:
+        return find(configured)
+    beside = (str(Path(examples).parent),) if examples.startswith("/") else ()
+    found = [each for place in (*beside, *PLACES) if (each := find(None, (place,))) is not None]
+    order = {release: 0, None: 1}
+    return min(found, key=lambda each: order.get(each.release, 2), default=None)
+
+
 def _release_of(folder: Path) -> Version | None:
     for parent in (folder, *list(folder.parents)[:3]):
         for name in _VERSION_FILES:

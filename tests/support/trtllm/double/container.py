@@ -56,12 +56,15 @@ def _run(words: list[str], state: Path) -> None:
     child = subprocess.Popen(
         [path, *arguments],
         env={"PATH": f"{inside}:/usr/bin:/bin", **env},
-        cwd=options["--workdir"][0],
+        cwd=options.get("--workdir", ["/"])[0],
         start_new_session=True,
     )
     state.mkdir(exist_ok=True)
     record = state / f"{child.pid}.json"
-    record.write_text(json.dumps({"name": options["--name"][0], "label": options["--label"][0]}))
+    names = {key: options.get(f"--{key}", [""])[0] for key in ("name", "label")}
+    record.write_text(json.dumps(names))
+    # As docker's client does, which is asked to end and passes it on.
+    signal.signal(signal.SIGTERM, lambda number, frame: child.terminate())
     code = child.wait()
     record.unlink(missing_ok=True)
     sys.exit(code if code >= 0 else 128 - code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,9 @@ from acting import Act
 
 
 def main() -> None:
+    if ":" in sys.argv:
+        _wait(_of_segments(sys.argv[1:]), "")
+        return
     parser = argparse.ArgumentParser("mpirun", allow_abbrev=False)
     parser.add_argument("-n", "-np", type=int, required=True)
     for flag in ("--allow-run-as-root", "--oversubscribe", "--tag-output"):
@@ -23,7 +27,29 @@ def main() -> None:
     options = parser.parse_args()
     act = Act("mpirun")
     ranks = [_start(options.program, rank, options.n) for rank in range(options.n)]
-    if act.how.startswith("killed"):
+    _wait(ranks, act.how)
+
+
+def _of_segments(words: list[str]) -> list[subprocess.Popen[bytes]]:
+    """Ranks of a command with a part for each, parted by colons: `-n 1 PROGRAM ... : -n 1 PROGRAM ...`."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == ":":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    programs = []
+    for part in parts:
+        while part[0].startswith("-"):
+            del part[: 2 if part[0] == "-n" else 1]
+        programs.append(part)
+    return [_start(program, rank, len(programs)) for rank, program in enumerate(programs)]
+
+
+def _wait(ranks: list[subprocess.Popen[bytes]], how: str) -> None:
+    """Until all have ended; a signal to end is theirs too, and one that ends badly ends all."""
+    signal.signal(signal.SIGTERM, lambda number, frame: [rank.terminate() for rank in ranks])
+    if how.startswith("killed"):
         ranks[-1].kill()
     while True:
         codes = [rank.poll() for rank in ranks]
