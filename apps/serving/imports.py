@@ -26,6 +26,7 @@ from apps.registry.registering import check_name
 from apps.serving.domain.adopting import files
 from apps.serving.domain.repository_check.check import check_repository
 from apps.serving.models import ModelRepository
+from apps.serving.repository_shapes import RepositorySource
 
 # What is unpacked while somebody waits for the page; more is copied to the node and named by its folder.
 UNPACKED_BYTES = 2_000_000_000
@@ -44,7 +45,8 @@ def allowed_roots() -> list[Path]:
 def import_repository(actor: User | str, name: str, source: Mapping[str, Any]) -> ModelRepository:
     """Bring in a repository under a name and check it; nothing is served yet.
 
-    `source` is {"path": absolute folder inside the allowed ones} or {"archive": path of an upload}. Files that run
+    `source` is {"path": absolute folder inside the allowed ones} or {"archive": path of an upload}, with its sha256
+    where it must be a certain one. Files that run
     (.py, .so, archives) need the role code-author. What the check found is on the row and refuses nothing here.
     Raises InvalidInput naming `name` or `source`, NotAllowed.
     """
@@ -64,6 +66,28 @@ def import_repository(actor: User | str, name: str, source: Mapping[str, Any]) -
     except IntegrityError as error:
         raise _taken(name) from error
     return row
+
+
+def check_source(source: Mapping[str, Any], row: ModelRepository | None, look_at_files: bool) -> None:
+    """Raise InvalidInput where a repository could not be brought in from there, before anything is written.
+
+    `row`: the one of that name, whose source stays. `look_at_files`: whether the asker may know what lies there.
+    """
+    if row is not None:
+        if not RepositorySource.model_validate(source).is_that_of(row.source):
+            raise InvalidInput(
+                "source_fixed",
+                _("%(name)s was brought in from elsewhere, and its source does not change.") % {"name": row.name},
+                field="source",
+                remedy=_("Import it under another name; deployments are moved by adopting that one."),
+            )
+        return
+    if not look_at_files:
+        return
+    if source.get("path"):
+        _located(str(source["path"]))
+    else:
+        _archive(Path(str(source.get("archive"))))
 
 
 def check_again(actor: User | str, repository: ModelRepository) -> ModelRepository:
@@ -122,9 +146,9 @@ def _folder(actor: User | str, source: Mapping[str, Any]) -> tuple[Path, dict[st
     """Where the files lie, and what the row keeps of the source."""
     if set(source) == {"path"} and isinstance(source["path"], str):
         return _located(source["path"]), {"path": source["path"]}
-    if set(source) == {"archive"} and isinstance(source["archive"], str):
+    if set(source) <= {"archive", "sha256"} and isinstance(source.get("archive"), str):
         require(actor, Action.AUTHOR_CODE)
-        return _unpacked(Path(source["archive"]))
+        return _unpacked(Path(source["archive"]), source.get("sha256"))
     raise InvalidInput(
         "source_form",
         _("The source is neither a folder nor an archive."),
@@ -155,10 +179,12 @@ def _located(given: str) -> Path:
     return real
 
 
-def _unpacked(archive: Path) -> tuple[Path, dict[str, Any]]:
-    """Unpack under the archive's hash, whole or not at all; the same archive again is found there."""
+def _archive(archive: Path) -> Path:
+    """The real file, if it lies in an allowed folder."""
     allowed = [root.resolve() for root in registry.archive_roots()]
-    real = archive.resolve()
+    # An exported document knows the name alone.
+    named = [root / archive for root in allowed if not archive.is_absolute() and (root / archive).is_file()]
+    real = (named[0] if named else archive).resolve()
     if not real.is_file() or not any(real.is_relative_to(root) for root in allowed):
         raise InvalidInput(
             "archive_not_allowed",
@@ -167,8 +193,22 @@ def _unpacked(archive: Path) -> tuple[Path, dict[str, Any]]:
             remedy=_("Upload it, or copy it to one of: %(roots)s.")
             % {"roots": ", ".join(str(root) for root in allowed)},
         )
+    return real
+
+
+def _unpacked(archive: Path, wanted: str | None = None) -> tuple[Path, dict[str, Any]]:
+    """Unpack under the archive's hash, whole or not at all; the same archive again is found there."""
+    real = _archive(archive)
     with real.open("rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    if wanted not in (None, digest):
+        raise InvalidInput(
+            "archive_differs",
+            _("%(path)s is another archive: its SHA-256 begins with %(found)s.")
+            % {"path": archive, "found": digest[:12]},
+            field="source.sha256",
+            remedy=_("Bring back the archive that was meant, or leave sha256 out."),
+        )
     place = repositories_folder() / digest[:20]
     if not place.is_dir():
         _unpack(real, place)

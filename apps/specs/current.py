@@ -15,7 +15,7 @@ from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadTest, QualityGate
 from apps.loadtests.serialize import quality_gate_dict
 from apps.registry.models import Checkpoint
-from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.models import BatchingProfile, Deployment, ModelRepository
 from apps.specs.documents import (
     AlertRuleSpec,
     AnySpec,
@@ -26,6 +26,7 @@ from apps.specs.documents import (
     ExternalDeploymentSpec,
     GatewayRouteSpec,
     LoadTestSpec,
+    ModelRepositorySpec,
     PromptSetSpec,
     QualityGateSpec,
     QuantizationProfileSpec,
@@ -38,13 +39,14 @@ NamedRow = (
     | QuantizationProfile
     | BuildProfile
     | BatchingProfile
+    | ModelRepository
     | Deployment
     | ExternalDeployment
     | GatewayRoute
     | AlertRule
     | LoadTest
-    | QualityGate
     | PromptSet
+    | QualityGate
 )
 
 
@@ -55,13 +57,14 @@ def rows_of(kind: str) -> dict[str, Any]:
         "QuantizationProfile": QuantizationProfile.objects.all(),
         "BuildProfile": BuildProfile.objects.select_related("checkpoint", "quantization_profile"),
         "BatchingProfile": BatchingProfile.objects.all(),
+        "ModelRepository": ModelRepository.objects.all(),
         "Deployment": Deployment.objects.select_related("build_profile", "repository", "batching"),
         "ExternalDeployment": ExternalDeployment.objects.all(),
         "GatewayRoute": GatewayRoute.objects.all(),
         "AlertRule": AlertRule.objects.prefetch_related("channels"),
         "LoadTest": LoadTest.objects.all(),
-        "QualityGate": QualityGate.objects.select_related("build_profile"),
         "PromptSet": PromptSet.objects.all(),
+        "QualityGate": QualityGate.objects.select_related("build_profile"),
     }
     return {row.name: row for row in querysets[kind].order_by("name")}
 
@@ -82,15 +85,17 @@ def _spec(row: Model) -> AnySpec:
         return _gateway_spec(row)
     if isinstance(row, LoadTest):
         return LoadTestSpec.model_validate(Scenario.model_validate(row.scenario).model_dump(by_alias=True))
-    if isinstance(row, PromptSet):
-        return PromptSetSpec(description=row.description, prompts=row.prompts)
     if isinstance(row, QualityGate):
         values = quality_gate_dict(row)
         return QualityGateSpec.model_validate(
             {to_camel(key): value for key, value in values.items() if key != "name"}
         )
+    if isinstance(row, PromptSet):
+        return PromptSetSpec(description=row.description, prompts=row.prompts)
     if isinstance(row, AlertRule):
         return _alert_rule_spec(row)
+    if isinstance(row, ModelRepository):
+        return ModelRepositorySpec.model_validate({"source": row.source})
     if isinstance(row, BatchingProfile):
         names = BatchingProfileSpec.model_fields
         return BatchingProfileSpec.model_validate(

@@ -36,6 +36,7 @@ from apps.registry.shapes import CheckpointFields
 from apps.serving.autoscale_policy import MOST_ENTRIES, Scaling, ScalingTarget, ScheduleEntry
 from apps.serving.models import Deployment
 from apps.serving.policies import MOST_STEPS, CanaryStep, Rollout, Slo
+from apps.serving.repository_shapes import ModelRepositoryFields, RepositorySource
 from apps.serving.shapes import BatchingProfileFields, DeploymentFields
 from apps.specs import problems
 from apps.specs.yaml_reader import RawDocument, read_documents
@@ -92,6 +93,20 @@ class BatchingProfileSpec(BatchingProfileFields):
     """`spec` of a BatchingProfile."""
 
     model_config = _CAMEL
+
+
+class RepositorySourceSpec(RepositorySource):
+    """`source` of a ModelRepository."""
+
+    model_config = _CAMEL
+
+
+class ModelRepositorySpec(ModelRepositoryFields):
+    """`spec` of a ModelRepository."""
+
+    model_config = _CAMEL
+
+    source: RepositorySourceSpec
 
 
 class SloSpec(Slo):
@@ -205,12 +220,6 @@ class LoadTestSpec(LoadTestFields):
     model_config = _CAMEL
 
 
-class PromptSetSpec(PromptSetFields):
-    """`spec` of a PromptSet."""
-
-    model_config = _CAMEL
-
-
 class QualityGateSpec(QualityGateFields):
     """`spec` of a QualityGate."""
 
@@ -221,18 +230,25 @@ class QualityGateSpec(QualityGateFields):
         return {key: value for key, value in handler(self).items() if value is not None}
 
 
+class PromptSetSpec(PromptSetFields):
+    """`spec` of a PromptSet."""
+
+    model_config = _CAMEL
+
+
 AnySpec = (
     CheckpointSpec
     | QuantizationProfileSpec
     | BuildProfileSpec
     | BatchingProfileSpec
+    | ModelRepositorySpec
     | DeploymentSpec
     | ExternalDeploymentSpec
     | GatewayRouteSpec
     | AlertRuleSpec
     | LoadTestSpec
-    | QualityGateSpec
     | PromptSetSpec
+    | QualityGateSpec
 )
 # In the order in which they depend on each other.
 KINDS: dict[str, type[AnySpec]] = {
@@ -241,6 +257,7 @@ KINDS: dict[str, type[AnySpec]] = {
     "BuildProfile": BuildProfileSpec,
     "QualityGate": QualityGateSpec,
     "BatchingProfile": BatchingProfileSpec,
+    "ModelRepository": ModelRepositorySpec,
     "Deployment": DeploymentSpec,
     "ExternalDeployment": ExternalDeploymentSpec,
     "GatewayRoute": GatewayRouteSpec,

@@ -18,6 +18,7 @@ from apps.registry.domain.sources import locate
 from apps.registry.selectors import allowed_roots, archive_roots, checkpoints_folder
 from apps.registry.services import check_name
 from apps.serving import changes as profile_changes
+from apps.serving import imports as repository_imports
 from apps.serving import states as serving_states
 from apps.serving.models import BatchingProfile, Deployment
 from apps.serving.serialize import deployment_dict
@@ -33,6 +34,7 @@ from apps.specs.documents import (
     Document,
     ExternalDeploymentSpec,
     GatewayRouteSpec,
+    ModelRepositorySpec,
     QualityGateSpec,
     refused,
 )
@@ -147,8 +149,21 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[FieldChange
         yield from differences(before.get(key), after.get(key), inner)
 
 
-def _planned(document: Document, row: Any, before: list[PlannedObject]) -> PlannedObject:
+def _wanted(document: Document, row: Any) -> dict[str, Any]:
+    """The specification as its row would spell it: of an archive the row keeps name and hash, not where it lay, of a
+    repository which model answers."""
+    spec = document.spec
+    if isinstance(spec, ModelRepositorySpec) and row is not None and spec.source.is_that_of(row.source):
+        return spec_of(row)
     wanted = document.spec_as_dict()
+    if isinstance(spec, DeploymentSpec) and row is not None and spec.repository and not spec.model:
+        # Without a name the model that answered first goes on answering.
+        wanted["model"] = row.repository_model
+    return wanted
+
+
+def _planned(document: Document, row: Any, before: list[PlannedObject]) -> PlannedObject:
+    wanted = _wanted(document, row)
     changes = tuple(differences(spec_of(row) if row is not None else {}, wanted))
     action: Action = "create" if row is None else "update" if changes else "unchanged"
     follow_up = _follow_up(document, row, action, before) if document.kind == "Deployment" else None
@@ -241,6 +256,8 @@ def _references(document: Document) -> Iterator[tuple[str, str, str]]:
     if isinstance(spec, DeploymentSpec):
         if spec.build is not None:
             yield "spec.build", "BuildProfile", spec.build
+        if spec.repository is not None:
+            yield "spec.repository", "ModelRepository", spec.repository
         yield "spec.batching", "BatchingProfile", spec.batching
     if isinstance(spec, GatewayRouteSpec):
         for index, target in enumerate(spec.targets):
@@ -256,11 +273,13 @@ def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator
     try:
         check_name(document.name, field="metadata.name")
         # A checkpoint that stays as it is need not be there just now.
-        changed = row is None or spec_of(row) != document.spec_as_dict()
+        changed = row is None or spec_of(row) != _wanted(document, row)
         if isinstance(spec, CheckpointSpec) and changed and look_at_files:
             locate(
                 spec.source, checkpoints_folder(), archive_roots() if spec.source.archive else allowed_roots()
             )
+        if isinstance(spec, ModelRepositorySpec):
+            repository_imports.check_source(spec.source.model_dump(), row, look_at_files)
         if isinstance(spec, AlertRuleSpec):
             alert_inputs.channels(spec.channels)
         if isinstance(spec, ExternalDeploymentSpec) and changed:

@@ -39,6 +39,7 @@ from apps.specs.documents import (
     ExternalDeploymentSpec,
     GatewayRouteSpec,
     LoadTestSpec,
+    ModelRepositorySpec,
     PromptSetSpec,
     QualityGateSpec,
     QuantizationProfileSpec,
@@ -48,6 +49,8 @@ from apps.specs.planning import Plan, PlannedObject, make_plan
 from apps.telemetry import services as telemetry
 from apps.telemetry.alerts.models import AlertRule
 
+# What is read from files, that which may refuse somebody first.
+_READ_FIRST = ("ModelRepository", "Checkpoint")
 # A person, or the name of a part of the system ("cli").
 Actor = User | str
 
@@ -81,20 +84,22 @@ def apply(actor: Actor, text: str, where: str) -> list[Done]:
 
     A deployment that shall run and has failed is deployed again.
 
-    Everything is checked before the first write. Checkpoints are registered first (that reads files, so it holds
-    no transaction); all other configuration is saved together or not at all; then deployments are started or
-    stopped. A deployment that cannot start now is reported in its `Done` and does not undo its configuration.
+    Everything is checked before the first write. Model repositories and checkpoints are brought in first (that reads
+    files, so it holds no transaction); all other configuration is saved together or not at all; then deployments are
+    started or stopped. A deployment that cannot start now is reported in its `Done` and does not undo its
+    configuration.
     """
     require(actor, Action.CONFIGURE)
     wanted = make_plan(parse_documents(text, where))
     if any(item.follow_up for item in wanted.objects):
         require(actor, Action.OPERATE)
-    for item in wanted.objects:
-        if item.document.kind == "Checkpoint":
-            _save(actor, item)
+    for kind in _READ_FIRST:
+        for item in wanted.objects:
+            if item.document.kind == kind:
+                _save(actor, item)
     with transaction.atomic():
         for item in wanted.objects:
-            if item.document.kind != "Checkpoint":
+            if item.document.kind not in _READ_FIRST:
                 _save(actor, item)
     return [_follow_up(actor, item) for item in wanted.objects]
 
@@ -173,6 +178,11 @@ def _save_batching_profile(actor: Actor, document: Document, row: Any) -> None:
     serving.save_batching_profile(actor, _with_name(data, document, row), row)
 
 
+def _save_model_repository(actor: Actor, document: Document, row: Any) -> None:
+    assert isinstance(document.spec, ModelRepositorySpec)  # noqa: S101
+    serving.import_repository(actor, document.name, document.spec.source.model_dump(mode="json"))
+
+
 def _save_deployment(actor: Actor, document: Document, row: Deployment | None) -> None:
     assert isinstance(document.spec, DeploymentSpec)  # noqa: S101
     data = document.spec.model_dump(mode="json", exclude={"desired", "build", "repository", "model"})
@@ -210,16 +220,15 @@ def _save_load_test(actor: Actor, document: Document, row: LoadTest | None) -> N
     loadtests.save_load_test(actor, _with_name(data, document, row), row)
 
 
-def _save_prompt_set(actor: Actor, document: Document, row: PromptSet | None) -> None:
-    assert isinstance(document.spec, PromptSetSpec)  # noqa: S101
-    chat.save_prompt_set(actor, _with_name(document.spec.model_dump(), document, row), row)
-
-
 def _save_quality_gate(actor: Actor, document: Document, row: QualityGate | None) -> None:
     assert isinstance(document.spec, QualityGateSpec)  # noqa: S101
     data = {key: getattr(document.spec, key) for key in QualityGateSpec.model_fields if key != "build"}
-    values = {**data, "build_profile": document.spec.build}
-    loadtests.save_quality_gate(actor, _with_name(values, document, row), row)
+    loadtests.save_quality_gate(actor, _with_name({**data, "build_profile": document.spec.build}, document, row), row)
+
+
+def _save_prompt_set(actor: Actor, document: Document, row: PromptSet | None) -> None:
+    assert isinstance(document.spec, PromptSetSpec)  # noqa: S101
+    chat.save_prompt_set(actor, _with_name(document.spec.model_dump(), document, row), row)
 
 
 _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
@@ -227,13 +236,14 @@ _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
     "QuantizationProfile": _save_quantization_profile,
     "BuildProfile": _save_build_profile,
     "BatchingProfile": _save_batching_profile,
+    "ModelRepository": _save_model_repository,
     "Deployment": _save_deployment,
     "ExternalDeployment": _save_external_deployment,
     "GatewayRoute": _save_gateway_route,
     "AlertRule": _save_alert_rule,
     "LoadTest": _save_load_test,
-    "QualityGate": _save_quality_gate,
     "PromptSet": _save_prompt_set,
+    "QualityGate": _save_quality_gate,
 }
 
 

@@ -14,7 +14,7 @@ from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
 from apps.engines.models import Engine
 from apps.registry.services import keep_upload
 from apps.serving import adoption, imports, preview, selectors, services
-from apps.serving.models import BatchingProfile, Deployment
+from apps.serving.models import BatchingProfile, Deployment, ModelRepository
 from apps.serving.serialize import deployment_dict, revision_dict
 from apps.specs import services as specs
 from apps.specs.current import spec_of
@@ -187,6 +187,43 @@ def test_engines_of_a_repository_are_listed_with_their_checkpoint(monkeypatch: p
     # The same repository once more: its engine is known.
     services.adopt_repository("test", row, "again", {"checkpoint": "tiny"})
     assert Engine.objects.count() == 1
+
+
+def test_a_repository_is_configured_as_code() -> None:
+    folder = objects.repository_folder()
+    archive = keep_upload(people.person(OPERATOR, CODE_AUTHOR, name="u"), "own.tar.gz", [_tar(folder)])
+    objects.batching("slow")
+    text = (
+        "apiVersion: inflight/v1\nkind: Deployment\nmetadata: {name: doubled}\n"
+        "spec: {repository: own, batching: slow, desired: stopped}\n---\n"
+        "apiVersion: inflight/v1\nkind: ModelRepository\nmetadata: {name: own}\n"
+        f"spec: {{source: {{path: {folder}}}}}\n"
+        "---\napiVersion: inflight/v1\nkind: ModelRepository\nmetadata: {name: packed}\n"
+        f"spec: {{source: {{archive: {archive}}}}}\n"
+    )
+    operator = people.person(OPERATOR, name="o")
+    assert specs.plan(operator, text, "f.yaml").count("create") == 3
+    with pytest.raises(NotAllowed, match="code"):
+        specs.apply(operator, text, "f.yaml")
+    assert not ModelRepository.objects.exists()
+    assert not Deployment.objects.exists()
+
+    author = people.person(ADMINISTRATOR, CODE_AUTHOR)
+    specs.apply(author, text, "f.yaml")
+    assert Deployment.objects.get().repository == ModelRepository.objects.get(name="own")
+    assert specs.plan(author, text, "f.yaml").is_empty
+    exported = specs.export(author, ["ModelRepository"])
+    assert specs.plan(author, exported, "f.yaml").is_empty
+    for wrong, sentence in (
+        (text.replace(f"path: {folder}", "path: /elsewhere"), "source does not change"),
+        (text.replace("repository: own", "repository: none-such"), "none-such"),
+        (exported.replace("name: own", "name: new").replace(str(folder), "/etc"), "not inside a folder"),
+        (exported.replace("path:", "folder:"), "folder"),
+        (text.replace("{archive:", "{path: /x, archive:"), "either a path or an archive"),
+        (exported.replace("sha256: ", "sha256: 0"), "sha256"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            specs.plan(author, wrong, "f.yaml")
 
 
 def test_a_document_says_which_repository_is_served_and_is_written_back() -> None:
