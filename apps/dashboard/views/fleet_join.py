@@ -29,6 +29,7 @@ MINUTES = (15, 60, 240, 1440)
 def join(request: HttpRequest) -> HttpResponse:
     """Make a token; the command that holds it is shown in this one answer."""
     context: dict[str, Any] = {"title": _("Add a host"), "here": "fleet", "minutes": MINUTES}
+    context["plain"] = not settings.INFLIGHT_WEB_URL.startswith("https://")
     try:
         # What would be refused is said before anybody presses the button.
         join_handover.require_reachable()
