@@ -44,5 +44,9 @@ lint: ## Formatting, lint, types, layers and migrations
 lock: ## Write requirements/*.lock anew from pyproject.toml (UPGRADE=1 for newest releases)
 	@sh deploy/local/launch.sh lock
 
+.PHONY: tune
+tune: ## Tune a deployment of the running home, apply its winner (10 trials, after make up)
+	@.venv/bin/python -m benchmarks.tune
+
 study: ## Compare the batching strategies on the demo engine, with intervals (10 minutes; FULL=1 sweeps, after make up once)
 	@.venv/bin/python -m benchmarks.study

@@ -143,8 +143,10 @@ def _until(done: Callable[[], bool], seconds: float, what: str) -> float:
 
 def _wait_for_end(row: Tuning, seconds: float) -> None:
     """Print each trial as it ends."""
+    from apps.loadtests import tuning_space
     from apps.loadtests.domain.tuner_report import words
 
+    space = tuning_space.space_of(row)
     shown: set[int] = set()
 
     def over() -> bool:
@@ -155,7 +157,7 @@ def _wait_for_end(row: Tuning, seconds: float) -> None:
                 told = (trial.figures or {}).get("output_tokens_per_second")
                 text = trial.state if told is None else f"{told:.1f} tokens/s"
                 print(
-                    f"trial {trial.number} ({trial.source}): {words(trial.configuration)}: {text}",
+                    f"trial {trial.number} ({trial.source}): {words(space.acting(trial.configuration))}: {text}",
                     file=sys.stderr,
                 )
         return row.is_terminal
@@ -165,8 +167,10 @@ def _wait_for_end(row: Tuning, seconds: float) -> None:
 
 def _told(row: Tuning) -> list[str]:
     """The trials as Markdown, then the report."""
+    from apps.loadtests import tuning_space
     from apps.loadtests.domain.tuner_report import words
 
+    space = tuning_space.space_of(row)
     lines = [
         "| trial | proposed by | configuration | tokens/s | TTFT p99 (ms) | latency p99 (ms) | |",
         "|---|---|---|---|---|---|---|",
@@ -180,9 +184,8 @@ def _told(row: Tuning) -> list[str]:
         mark = (
             "winner" if trial.number == row.winner else trial.sentence if trial.state != "succeeded" else ""
         )
-        lines.append(
-            f"| {trial.number} | {trial.source} | {words(trial.configuration)} | {' | '.join(cells)} | {mark} |"
-        )
+        chosen = words(space.acting(trial.configuration))
+        lines.append(f"| {trial.number} | {trial.source} | {chosen} | {' | '.join(cells)} | {mark} |")
     return [*lines, "", *(f"- {line}" for line in row.report), ""]
 
 
