@@ -83,9 +83,9 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="write the results here")
     options = parser.parse_args()
-    python = find_installation().python
+    python = Path(find_installation().python)
     began = time.monotonic()
-    results = []
+    results: list[tuple[str, dict[str, Any]]] = []
     with tempfile.TemporaryDirectory(prefix="inflight-quality-") as place:
         builds = {path.stem: path for path in options.build or ()}
         for kind in () if options.build else TYPES:

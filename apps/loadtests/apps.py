@@ -8,7 +8,7 @@ class LoadTestsConfig(AppConfig):
     verbose_name = "Load tests"
 
     def ready(self) -> None:
-        """Register the live topics and the gate of quality; have the telemetry process end loads that nobody keeps."""
+        """Register the live topics and the gate of quality; have telemetry end loads that nobody keeps."""
         from apps.loadtests import quality_gate, topics
         from apps.serving import gates
         from apps.telemetry import chores

@@ -25,7 +25,7 @@ DEADLINE_MARGIN_SECONDS = 300.0
 # How long a study waits for its servers.
 PREPARE_SECONDS = 900.0
 MOST_ARMS, MOST_REPEATS = 12, 20
-# Repeats of a comparison unless told otherwise: six find a difference of 10% on a quiet machine (benchmarks/verdict.py).
+# Repeats of a comparison unless told otherwise: six find 10% on a quiet machine (benchmarks/verdict.py).
 REPEATS = 6
 # Windows of the bundled text that a quality run scores (it has about 30 of 128 tokens), and tokens of an answer.
 QUALITY_WINDOWS, QUALITY_ANSWER_TOKENS = 32, 48

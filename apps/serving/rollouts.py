@@ -121,11 +121,16 @@ def call_off(actor: User | str, deployment: Deployment) -> Revision | None:
 
 def refuse(actor: User | str, deployment: Deployment, why: Finding) -> None:
     """An engine that a deployment waited for may not be deployed: say why; what serves goes on serving."""
-    said = {"reason": why.id, "sentence": why.message, "remedy": why.remedy}
+    said: dict[str, Any] = {"reason": why.id, "sentence": why.message, "remedy": why.remedy}
     if not transition(deployment, states.FAILED, actor=actor, sources=[states.WAITING], **said):
         amend(deployment, **said)
         audit.record(
-            actor, "deployment.refused", deployment, to_state=deployment.state, reason=why.id, sentence=why.message
+            actor,
+            "deployment.refused",
+            deployment,
+            to_state=deployment.state,
+            reason=why.id,
+            sentence=why.message,
         )
 
 

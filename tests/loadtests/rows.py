@@ -24,8 +24,7 @@ from apps.loadtests.domain.results import summarise_run
 from apps.loadtests.domain.scenario import Scenario, parse
 from apps.loadtests.models import LoadRun, LoadTest, Study
 from apps.serving.models import Deployment
-from tests.loadtests import tuning_rows
-from tests.loadtests import quality_rows
+from tests.loadtests import quality_rows, tuning_rows
 
 SECONDS = 20.0
 

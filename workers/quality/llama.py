@@ -16,10 +16,11 @@ sys.path.insert(0, str(MODEL_CODE))
 
 # The model's own folder, laid out as Triton sees it.
 import llamacpp_abi as abi  # type: ignore[import-not-found]  # noqa: E402
-from llamacpp_errors import EngineFailure, EngineLoadError  # type: ignore[import-not-found]  # noqa: E402
+import llamacpp_errors  # type: ignore[import-not-found]  # noqa: E402
 from llamacpp_runtime import Entry, LlamaRuntime  # type: ignore[import-not-found]  # noqa: E402
 from llamacpp_settings import Settings  # type: ignore[import-not-found]  # noqa: E402
 
+failures = llamacpp_errors
 # Tokens of one step, and so rows of logits that are held: 128 rows of a large vocabulary are 80 MB.
 STEP, CONTEXT = 128, 1024
 Logits = npt.NDArray[np.float32]
@@ -48,7 +49,7 @@ class QualityRuntime(LlamaRuntime):
         params.flash_attn_type = abi.FLASH_ATTENTION_ON
         context = self._library.llama_init_from_model(self._model, params)
         if not context:
-            raise EngineLoadError(f"llama.cpp cannot reserve {CONTEXT} tokens. {self._words()}")
+            raise failures.EngineLoadError(f"llama.cpp cannot reserve {CONTEXT} tokens. {self._words()}")
         return int(context)
 
     def forced(self, tokens: Sequence[int]) -> Logits:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from apps.loadtests.domain.quality import Answered, TextWindow, common_prefix
 from workers.builders.llamacpp_steps.events import StepFailed, run, say
-from workers.quality.llama import CONTEXT, STEP, EngineFailure, EngineLoadError, QualityRuntime
+from workers.quality.llama import CONTEXT, STEP, QualityRuntime, failures
 from workers.quality.rows import PLAN, ROWS, Rows
 
 # Tokens of a window before the first that is scored: without any context every model only guesses.
@@ -81,7 +81,7 @@ def main() -> None:
     path: Path = parser.parse_args().plan
     try:
         compare(Plan(**json.loads(path.read_text(encoding="utf-8"))), path.parent)
-    except EngineFailure as error:
+    except failures.EngineFailure as error:
         raise StepFailed("engine_failed", str(error), "See the run's log.") from error
 
 
@@ -123,7 +123,7 @@ def compare(plan: Plan, folder: Path) -> None:
 def _load(path: str, threads: int) -> QualityRuntime:
     try:
         return QualityRuntime(Path(path), threads)
-    except EngineLoadError as error:
+    except failures.EngineLoadError as error:
         raise StepFailed("engine_not_loaded", str(error), "See the run's log.") from error
 
 

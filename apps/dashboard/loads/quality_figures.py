@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from apps.loadtests.quality_gate import Verdict
 from apps.loadtests.states import SUCCEEDED
 
 # Figure -> title, unit, digits, factor, what is better.
-FIGURES: dict[str, tuple[Any, str, int, float, Any]] = {
+FIGURES: dict[str, tuple[Any, Any, int, float, Any]] = {
     "perplexity_ratio": (gettext_lazy("Perplexity ratio"), "", 4, 1.0, gettext_lazy("1 is no loss")),
     "divergence": (
         gettext_lazy("KL divergence"),
@@ -66,22 +66,22 @@ def figures(result: Mapping[str, Any], verdict: Verdict | None = None) -> list[d
             "unit": unit,
             "value": estimate(result["figures"].get(name), digits, factor),
             "hint": hint,
-            "bound": "" if asked.get(name) is None else f"{asked[name] * factor:g}",
-            "word": _("not kept") if name in failing else _("kept") if asked.get(name) is not None else "",
+            "bound": f"{asked[name] * factor:g}" if name in asked else "",
+            "word": _("not kept") if name in failing else _("kept") if name in asked else "",
             "tone": "bad" if name in failing else "ok",
         }
         for name, (title, unit, digits, factor, hint) in FIGURES.items()
     ]
 
 
-def _asked(verdict: Verdict | None) -> dict[str, float | None]:
+def _asked(verdict: Verdict | None) -> dict[str, float]:
     if verdict is None or verdict.gate is None:
         return {}
-    thresholds = verdict.gate.thresholds
-    return {figure: getattr(thresholds, name) for name, figure in THRESHOLDS.items()}
+    bounds = {figure: getattr(verdict.gate.thresholds, name) for name, figure in THRESHOLDS.items()}
+    return {figure: bound for figure, bound in bounds.items() if bound is not None}
 
 
-def speed_and_loss(runs: Sequence[QualityRun]) -> Plot | None:
+def speed_and_loss(runs: Iterable[QualityRun]) -> Plot | None:
     """KL divergence over speed, a point an engine with the intervals of both; None where nothing has both."""
     points, crosses = [], []
     for run in newest(runs):
@@ -113,7 +113,7 @@ def speed_and_loss(runs: Sequence[QualityRun]) -> Plot | None:
     return replace(drawn, lines=merged, rows=rows_of(points))
 
 
-def newest(runs: Sequence[QualityRun]) -> list[QualityRun]:
+def newest(runs: Iterable[QualityRun]) -> list[QualityRun]:
     """The newest result of each engine against each source, in the order of the numbers."""
     found: dict[tuple[int | None, int | None], QualityRun] = {}
     for run in sorted(runs, key=lambda row: row.number):

@@ -117,9 +117,7 @@ def run(request: HttpRequest, number: int) -> HttpResponse:
     row = selectors.quality_run(number)
     verdict = quality_gate.verdict_of(row.engine) if row.engine is not None else None
     counts = verdict is not None and verdict.run is not None and verdict.run.pk == row.pk
-    of_checkpoint = (
-        selectors.quality_runs().filter(engine__checkpoint=row.engine.checkpoint) if row.engine else []
-    )
+    of_checkpoint = selectors.quality_runs().filter(engine__checkpoint__engines=row.engine_id or 0).distinct()
     context = {
         "title": row.title,
         "here": "loads",
