@@ -315,9 +315,10 @@ def test_the_prior_begins_where_batching_usually_ends_up() -> None:
 def test_the_report_says_who_won_by_how_much_and_what_it_cost() -> None:
     _found, told = search(trials=20)
     said = " ".join(report(told, GOALS, SPACE, config("dynamic", 4, 1000)))
-    assert "Best: strategy inflight, max_batch_size 16" in said
+    assert "Best: strategy inflight, max_batch_size 16 (trial" in said
     assert "Against what runs now (" in said
-    assert "Changed: strategy dynamic to inflight" in said
+    assert "Changed: strategy dynamic to inflight; max_batch_size 4 to 16; max_queue_delay" in said
+    assert "max_queue_delay_microseconds does nothing any more." in said
     assert "Without constraints strategy inflight, max_batch_size 32" in said
     assert "it breaks: TTFT p99 at most 500" in said
     assert "What mattered: max_batch_size" in said

@@ -14,6 +14,7 @@ from apps.loadtests import tuning_states as states
 from apps.loadtests.domain import tuner_goals
 from apps.loadtests.domain.tuner_goals import FIGURES, Candidate, Goals, Tried
 from apps.loadtests.domain.tuner_report import words
+from apps.loadtests.domain.tuner_request import TuningFields
 from apps.loadtests.tuning_models import Tuning
 
 SOURCES = {
@@ -32,7 +33,7 @@ def of(row: Tuning) -> dict[str, Any]:
     told = tuning_space.tried(row)
     found = tuner_goals.candidates(told, goals)
     kept = tuner_goals.front(found, goals)
-    plots = [_front(found, kept, goals), _best_so_far(told, goals)] if found else []
+    plots = [_front(found, kept, goals), _best_so_far(told, goals, _most(row))] if found else []
     return {
         "plots": [each for each in plots if each is not None],
         "trials": _rows(row, goals, {number for each in kept for number in each.numbers}),
@@ -59,16 +60,20 @@ def _front(found: list[Candidate], kept: list[Candidate], goals: Goals) -> Plot 
         _("beaten by none"): kept,
         _("breaks a bound"): [each for each in found if not each.feasible],
     }
-    lines = []
-    for title, members in groups.items():
-        points = [
-            (float(x), each.figures.get(name))
-            for each in members
-            if (x := each.figures.get(other)) is not None and each.figures.get(name) is not None
-        ]
-        if points:
-            lines.append(Line(title, sorted(points), marks=True))
-    if not lines:
+    # All three always, so that a colour keeps its meaning while the tuning goes on.
+    lines = [
+        Line(
+            title,
+            sorted(
+                (float(x), each.figures.get(name))
+                for each in members
+                if (x := each.figures.get(other)) is not None and each.figures.get(name) is not None
+            ),
+            marks=True,
+        )
+        for title, members in groups.items()
+    ]
+    if not any(line.points for line in lines):
         return None
     limit = next((one.bound for one in goals.constraints if one.figure == name), None)
     drawn = plot(
@@ -86,7 +91,7 @@ def _front(found: list[Candidate], kept: list[Candidate], goals: Goals) -> Plot 
     return drawn
 
 
-def _best_so_far(told: list[Tried], goals: Goals) -> Plot | None:
+def _best_so_far(told: list[Tried], goals: Goals, most: float) -> Plot | None:
     """The best of what was measured up to each trial, and each trial beside it."""
     name = goals.objectives[0]
     tried: list[tuple[float, float | None]] = []
@@ -102,13 +107,23 @@ def _best_so_far(told: list[Tried], goals: Goals) -> Plot | None:
     if not tried:
         return None
     lines = [Line(_("trial"), tried, marks=True), Line(_("best so far"), best, marks=len(best) < 3)]
-    drawn = plot("best", _("Best so far"), FIGURES[name].unit, _("trial"), lines, x_from=1.0)
+    drawn = plot("best", _("Best so far"), FIGURES[name].unit, _("trial"), lines, x_from=0.0, x_to=most)
     drawn.lines[0]["path"] = ""
     return drawn
 
 
+def _most(row: Tuning) -> float:
+    """Where the axis of trials ends: at its budget, or beyond it where the plan refused some."""
+    trials = TuningFields.model_validate(row.request).trials
+    last = max((trial.number for trial in row.trials.all()), default=0)
+    most = float(max(trials, last))
+    # Ticks of nine and ten trials would be fractions.
+    return 12.0 if 8 < most <= 10 else most
+
+
 def _rows(row: Tuning, goals: Goals, on_front: set[int]) -> list[dict[str, Any]]:
     found = []
+    space = tuning_space.space_of(row)
     for trial in row.trials.select_related("run").order_by("number"):
         figures = trial.figures or {}
         measured = trial.state == states.SUCCEEDED
@@ -116,7 +131,7 @@ def _rows(row: Tuning, goals: Goals, on_front: set[int]) -> list[dict[str, Any]]
         found.append(
             {
                 "trial": trial,
-                "words": words(trial.configuration),
+                "words": words(space.acting(trial.configuration)),
                 "source": SOURCES.get(trial.source, trial.source),
                 "cells": [
                     (FIGURES[name].title, formats.significant(figures.get(name))) for name in goals.needed

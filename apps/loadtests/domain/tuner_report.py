@@ -20,11 +20,11 @@ def report(trials: Sequence[Tried], goals: Goals, space: Space, present: Config 
     found = tuner_goals.candidates(trials, goals)
     winner = tuner_goals.best(found, goals)
     if winner is None:
-        return [*_nothing(found, goals), *_left_out(trials)]
+        return [*_nothing(found, goals, space), *_left_out(trials)]
     return [
-        *_won(winner, found, goals, present),
-        *_runner_up(winner, found, trials, goals),
-        *_bounds(winner, found, goals),
+        *_won(winner, found, goals, space, present),
+        *_runner_up(winner, found, trials, goals, space),
+        *_bounds(winner, found, goals, space),
         *_mattered(found, goals, space),
         *_front(found, goals),
         *_left_out(trials),
@@ -42,11 +42,12 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _won(winner: Candidate, found: Sequence[Candidate], goals: Goals, present: Config | None) -> list[str]:
+def _won(
+    winner: Candidate, found: Sequence[Candidate], goals: Goals, space: Space, present: Config | None
+) -> list[str]:
     first = goals.objectives[0]
-    said = [
-        f"Best: {words(winner.config)} (trial {winner.numbers[0]}), {shown(first, winner.figures.get(first))}."
-    ]
+    told = shown(first, winner.figures.get(first))
+    said = [f"Best: {words(space.acting(winner.config))} (trial {winner.numbers[0]}), {told}."]
     before = next((each for each in found if present is not None and each.key == key_of(present)), None)
     if before is None:
         return said
@@ -54,25 +55,25 @@ def _won(winner: Candidate, found: Sequence[Candidate], goals: Goals, present: C
         return [*said, "That is what runs now: nothing that was tried is better."]
     old, new = before.figures.get(first), winner.figures.get(first)
     if old and new and old > 0 and new > 0:
-        said.append(
-            f"Against what runs now ({shown(first, old)}): {signed(new / old)} {FIGURES[first].unit} in "
-            f"{FIGURES[first].title.lower()}."
-        )
+        said.append(f"Against what runs now ({shown(first, old)}): {signed(new / old)}.")
     if not before.feasible:
         said.append("What runs now does not keep the constraints.")
-    changed = [name for name, value in winner.config.items() if before.config.get(name) != value]
-    said.append(
-        "Changed: "
-        + "; ".join(
-            f"{name} {_text(before.config.get(name))} to {_text(winner.config[name])}" for name in changed
-        )
-        + "."
-    )
+    old_part, new_part = space.acting(before.config), space.acting(winner.config)
+    parts = [
+        f"{name} {_text(old_part[name])} to {_text(new_part[name])}"
+        if name in old_part and name in new_part
+        else f"{name} {_text(new_part[name])}"
+        if name in new_part
+        else f"{name} does nothing any more"
+        for name in winner.config
+        if (name in old_part or name in new_part) and old_part.get(name) != new_part.get(name)
+    ]
+    said.append(f"Changed: {'; '.join(parts)}.")
     return said
 
 
 def _runner_up(
-    winner: Candidate, found: Sequence[Candidate], trials: Sequence[Tried], goals: Goals
+    winner: Candidate, found: Sequence[Candidate], trials: Sequence[Tried], goals: Goals, space: Space
 ) -> list[str]:
     first = goals.objectives[0]
     others = [each for each in found if each.feasible and each.key != winner.key]
@@ -89,12 +90,12 @@ def _runner_up(
         else "that is within their noise, so either may be the better one"
     )
     return [
-        f"Second: {words(second.config)}, {percent(math.exp(behind))}% behind; {sure} "
+        f"Second: {words(space.acting(second.config))}, {percent(math.exp(behind))}% behind; {sure} "
         f"(a run differs by {spread:.1%}, {winner.runs} and {second.runs} runs)."
     ]
 
 
-def _bounds(winner: Candidate, found: Sequence[Candidate], goals: Goals) -> list[str]:
+def _bounds(winner: Candidate, found: Sequence[Candidate], goals: Goals, space: Space) -> list[str]:
     """Which constraint the winner comes closest to, and what would have won without them."""
     if not goals.constraints:
         return []
@@ -111,7 +112,7 @@ def _bounds(winner: Candidate, found: Sequence[Candidate], goals: Goals) -> list
         first = goals.objectives[0]
         broken = [one.text for one in goals.constraints if one.violation(other.figures.get(one.figure)) > 0]
         said.append(
-            f"Without constraints {words(other.config)} would have won with "
+            f"Without constraints {words(space.acting(other.config))} would have won with "
             f"{shown(first, other.figures.get(first))}; it breaks: {'; '.join(broken)}."
         )
     return said
@@ -151,7 +152,7 @@ def _front(found: Sequence[Candidate], goals: Goals) -> list[str]:
     return [f"{len(kept)} configurations are beaten by no other in every objective: the front."]
 
 
-def _nothing(found: Sequence[Candidate], goals: Goals) -> list[str]:
+def _nothing(found: Sequence[Candidate], goals: Goals, space: Space) -> list[str]:
     if not found:
         return ["Nothing could be measured."]
     said = ["No configuration that was tried keeps every constraint."]
@@ -162,7 +163,7 @@ def _nothing(found: Sequence[Candidate], goals: Goals) -> list[str]:
             for one in goals.constraints
             if one.violation(nearest.figures.get(one.figure)) > 0
         ]
-        said.append(f"Nearest: {words(nearest.config)}; it breaks {'; '.join(broken)}.")
+        said.append(f"Nearest: {words(space.acting(nearest.config))}; it breaks {'; '.join(broken)}.")
     absent = [name for name in goals.objectives if all(each.figures.get(name) is None for each in found)]
     if absent:
         said.append(f"No run tells {', '.join(FIGURES[name].title for name in absent)} here.")

@@ -74,6 +74,10 @@ class Space:
         idle = self._idle(config)
         return [parameter for parameter in self.parameters if parameter.name not in idle]
 
+    def acting(self, config: Mapping[str, Any]) -> Config:
+        """The part of it that does something."""
+        return {parameter.name: config[parameter.name] for parameter in self.active(config)}
+
     def listed(self) -> list[Config]:
         """Every different configuration; of a space of more than LISTED combinations none."""
         if self._listed is None:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _l
 
 from apps.core.exceptions import InvalidInput
-from apps.loadtests import services
+from apps.loadtests import services, tuning_space
 from apps.loadtests import tuning as tunings
 from apps.loadtests.domain.tuner_goals import shown
 from apps.loadtests.domain.tuner_report import words
@@ -35,6 +35,7 @@ def _shown(row: Tuning) -> Outcome:
             "sentence": row.sentence,
         }
     ]
+    space = tuning_space.space_of(row)
     names = [*value["objectives"], *(each["figure"] for each in value["constraints"])]
     rows = [
         {
@@ -42,7 +43,7 @@ def _shown(row: Tuning) -> Outcome:
             "state": each["state"],
             "source": each["source"],
             **{name: shown(name, (each["figures"] or {}).get(name)) for name in names if each["figures"]},
-            "configuration": words(each["configuration"]),
+            "configuration": words(space.acting(each["configuration"])),
         }
         for each in value["trials"]
     ]
