@@ -91,6 +91,50 @@ def test_from_a_checkpoint_to_a_stopped_answer(page: Page, stack: Stack) -> None
     assert page.locator("[data-answer]").last.inner_text() == said, "nothing comes after the stop"
 
 
+def _running(port: int) -> float:
+    """Requests that an engine has in its slots, as its own metrics say now."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("inflight_requests_running"))
+
+
+def _compare(page: Page, question: str, tokens: str) -> None:
+    """Ask the F16 and the Q4_0 engine the same."""
+    page.goto("/playground/compare/")
+    page.get_by_label("Side 1").select_option("demo")
+    page.get_by_label("Side 2", exact=True).select_option("second")
+    page.get_by_label("One question a line").first.fill(question)
+    page.get_by_label("Maximum tokens").fill(tokens)
+    page.get_by_role("button", name="Compare").click()
+
+
+def test_two_engines_are_compared_live_and_a_stop_frees_their_slots(page: Page, stack: Stack) -> None:
+    rows = json.loads(stack.manage("instance", "list", "--json").stdout)["items"]
+    ports = [row["metrics_port"] for row in rows if row["state"] == "serving"]
+    assert len(ports) == 2
+    _sign_in(page, stack)
+    _compare(page, "What is the capital of France?", "24")
+    answers = page.locator("[data-question='0'] [data-answer]")
+    expect(page.locator(".compare-verdict")).to_contain_text("tokens/s", timeout=30_000)
+    expect(answers.nth(0)).to_contain_text("Paris")
+    expect(answers.nth(1)).to_have_text(re.compile(".{5}", re.DOTALL))
+    expect(page.locator("#compared tbody tr").nth(1)).to_contain_text("%")
+
+    _compare(page, "Tell me a very long story about a sailor and the sea.", "900")
+    expect(answers.nth(0)).to_have_text(re.compile(".{20}", re.DOTALL), timeout=30_000)
+    expect(answers.nth(1)).to_have_text(re.compile(".{20}", re.DOTALL), timeout=30_000)
+    assert [_running(port) for port in ports] == [1.0, 1.0]
+    page.get_by_role("button", name="Stop", exact=True).click()
+    # benchmarks/stop.py measures how long it takes; here the machine does much else.
+    until = time.monotonic() + 10
+    while any(map(_running, ports)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [_running(port) for port in ports] == [0.0, 0.0], (
+        "a stop frees the slots, long before the answers' end"
+    )
+    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+
+
 def test_the_command_line_answers_the_same(stack: Stack) -> None:
     question = ("chat", "--deployment", "demo", "What is the capital of France?", "--json")
     answers = [json.loads(stack.manage(*question).stdout) for _ in range(2)]
