@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from deploy.local.errors import Problem
 
@@ -83,6 +83,27 @@ def server(log: Path) -> Iterator[str]:
             _stop(child, folder / "data/postmaster.pid")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def restart(url: str, log: Path) -> None:
+    """Restart the server of a `server` block as an operator does: clients are cut off, it comes back as it was."""
+    folder = Path(unquote(url.rpartition("@")[2].partition("/")[0]))
+    programs = find_programs()
+    if programs is None:
+        raise Problem("PostgreSQL's server is not installed.", "Install it: apt-get install -y postgresql")
+    argv = [*_as_account(folder), str(programs / "pg_ctl"), "restart", "-D", str(folder / "data")]
+    with log.open("ab") as output:
+        # It writes where the first one did; pg_ctl itself would hold the output of a caller that waits for its end.
+        done = subprocess.run(
+            [*argv, "-m", "fast", "-w", "-t", str(START_SECONDS)],
+            check=False,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    if done.returncode != 0:
+        raise Problem("PostgreSQL could not be restarted.", f"See {log}.")
 
 
 def _as_account(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from deploy.local.postgres import restart
 from tests.chaos.installation import Installation, gone
 
 REPLACED_SECONDS = 120.0
@@ -18,23 +19,29 @@ REPLACED_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Seconds until the fault was noticed and until all was as before; None: there was nothing to notice."""
+    """Seconds until the fault was noticed and until all was as before; None: there was nothing to notice.
+
+    `adopted`: until the control worker looked after the servers again, where it was hit.
+    """
 
     detected: float | None
     recovered: float
+    adopted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`strikes` does it and waits for the recovery.
 
-    `loses`: streams may be lost, those of the server that was ended. `short`: part of `make test`.
+    `loses`: streams may be lost, those of the server that was ended. `short`: part of `make test`. `postgres`: needs
+    an installation on PostgreSQL.
     """
 
     name: str
     strikes: Callable[[Installation], Outcome]
     loses: bool = False
     short: bool = False
+    postgres: bool = False
 
 
 def _serving(installation: Installation) -> dict[str, Any]:
@@ -120,13 +127,17 @@ def _process(*marks: str, number: int = signal.SIGKILL) -> Callable[[Installatio
                 60,
                 f"{marks} runs again",
             )[1]
+        adopted = None
+        if number == signal.SIGKILL and "ctl@" in marks:
+            installation.until_echo()
+            adopted = time.monotonic() - began
         installation.until(
             lambda: all(gone(pid) for pid in old) or number == signal.SIGSTOP, 20, "the old one is gone"
         )
         installation.ready()
         after = _serving(installation)
         assert (after["uid"], after["pid"]) == (before["uid"], before["pid"]), "the server was adopted"
-        return Outcome(detected, time.monotonic() - began)
+        return Outcome(detected, time.monotonic() - began, adopted)
 
     return strike
 
@@ -156,6 +167,19 @@ def lock_database(installation: Installation) -> Outcome:
     held.close()
     installation.ready()
     return Outcome(None, time.monotonic() - began)
+
+
+def restart_postgres(installation: Installation) -> Outcome:
+    """PostgreSQL is restarted as by an upgrade: every connection is cut, for a moment nobody is let in."""
+    before = _serving(installation)
+    began = time.monotonic()
+    restart(installation.stack.environ["DATABASE_URL"], installation.stack.home / "logs/postgres.log")
+    installation.until_echo()
+    adopted = time.monotonic() - began
+    installation.ready()
+    after = _serving(installation)
+    assert (after["uid"], after["pid"]) == (before["uid"], before["pid"]), "the server was adopted"
+    return Outcome(None, time.monotonic() - began, adopted)
 
 
 def take_ports(installation: Installation) -> Outcome:
@@ -250,6 +274,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("control worker stopped for 5 s (SIGSTOP)", _process("ctl@", number=signal.SIGSTOP)),
     Fault("web stopped for 5 s (SIGSTOP)", _process("controlplane.asgi", number=signal.SIGSTOP)),
     Fault("the same tasks 100 times", repeat_tasks),
+    Fault("PostgreSQL restarted", restart_postgres, postgres=True),
     Fault("disk full while a change is deployed", full_disk),
     Fault("tritonserver killed (SIGKILL)", kill_server, loses=True, short=True),
     Fault("the model's process killed (SIGKILL)", kill_stub, loses=True),

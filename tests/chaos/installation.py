@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,11 @@ from typing import Any
 import httpx
 
 from controlplane.settings.env import parse_environment
+from deploy.local.postgres import server
 from tests.support.stack import Stack, running_stack
 
+# Where beats and echoes of nodes lie (controlplane/settings/queues.py).
+ECHO_DATABASE = 3
 NODE_WORKERS = ("ctl@", "gpu0@", "load@")
 
 
@@ -85,6 +89,11 @@ class Installation:
 
         return self.until(holds, seconds, "the deployment is ready")[1]
 
+    def forget_failures(self) -> None:
+        """Press deploy, which changes nothing but starts the count of failures anew: waits between restarts grow."""
+        self.call("POST", f"/deployments/{self.deployment}/deploy")
+        self.ready()
+
     def profile(self, name: str, **fields: Any) -> str:
         """A batching profile of that name, made where it is missing."""
         found = self.client.get(f"/batching-profiles/{name}")
@@ -106,6 +115,32 @@ class Installation:
         }
         self.call("PUT", f"/deployments/{self.deployment}", body)
         self.call("POST", f"/deployments/{self.deployment}/deploy")
+
+    def until_echo(self, seconds: float = 60.0) -> float:
+        """Seconds until the control worker takes a tick again, in which it adopts the node's servers.
+
+        The mark that a tick leaves in Redis is renewed by each; its remaining life grows at that moment alone.
+        """
+        import redis
+
+        client = redis.Redis.from_url(
+            self.environment["INFLIGHT_REDIS_URL"], db=ECHO_DATABASE, socket_timeout=5
+        )
+        key = f"echo:{self.environment['INFLIGHT_NODE_ID']}"
+        before = [int(client.pttl(key))]
+
+        def renewed() -> bool:
+            with contextlib.suppress(redis.RedisError):
+                left = int(client.pttl(key))
+                grown = left > before[0]
+                before[0] = left
+                return grown
+            return False
+
+        try:
+            return self.until(renewed, seconds, "the control worker ticks again")[1]
+        finally:
+            client.close()
 
     # ------------------------------------------------------------------ processes
 
@@ -155,8 +190,15 @@ def gone(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def own_stack() -> Iterator[Installation]:
-    """A whole installation for one command, ended after it, also where the command itself is ended."""
+def own_stack(postgres: bool = False) -> Iterator[Installation]:
+    """A whole installation for one command, ended after it, also where the command itself is ended.
+
+    `postgres`: on a PostgreSQL server of its own, in place of SQLite.
+    """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    with running_stack() as stack:
-        yield Installation(stack)
+    with contextlib.ExitStack() as held:
+        variables = {}
+        if postgres:
+            folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="inflight-pglog-")))
+            variables["DATABASE_URL"] = held.enter_context(server(folder / "postgres.log"))
+        yield Installation(held.enter_context(running_stack(**variables)))

@@ -51,15 +51,23 @@ def update(installation: Installation, profile: str, number: int) -> Update:
 
 
 def run(
-    installation: Installation, updates: int, streams: int, tokens: int, say: bool = False
+    installation: Installation,
+    updates: int,
+    streams: int,
+    tokens: int,
+    say: bool = False,
+    brief: int = 0,
 ) -> list[Update]:
-    """The updates under the streams. Fails where a stream was lost or none was open long enough across a switch."""
+    """The updates under the streams. Fails where a stream was lost or none was open long enough across a switch.
+
+    `brief` of the streams ask for a few tokens only, so that an update that waits for all of them is short.
+    """
     profiles = [
         installation.profile(f"rolling-{name}", max_batch_size=size) for name, size in (("a", 16), ("b", 12))
     ]
     installation.ready()
     running = Streams(
-        installation.gateway_url, installation.gateway_key(), count=streams, tokens=tokens
+        installation.gateway_url, installation.gateway_key(), count=streams, tokens=tokens, brief=brief
     ).start()
     done = []
     try:

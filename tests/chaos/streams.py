@@ -16,10 +16,14 @@ PROMPT = "Tell the story of sailor number {number}, slowly and in every detail."
 
 @dataclass(slots=True)
 class Answer:
-    """One stream. `outcome`: running, ok, refused (no token came), truncated (it ended before its end)."""
+    """One stream of `asked` tokens.
+
+    `outcome`: running, ok, refused (no token came), truncated (it ended before its end).
+    """
 
     number: int
     began: float
+    asked: int = 0
     ended: float | None = None
     pieces: int = 0
     tokens: int | None = None
@@ -40,8 +44,8 @@ class Answer:
 class Streams:
     """`count` clients; each begins its next stream when its last one ended. All answers are kept.
 
-    `tokens` is what each asks for at least and at most, so that one that ends early is seen. `slow` seconds are slept
-    between two reads: a slow consumer.
+    `tokens` is what each asks for at least and at most, so that one that ends early is seen; the first `brief`
+    clients ask for `brief_tokens`. `slow` seconds are slept between two reads: a slow consumer.
     """
 
     url: str
@@ -50,6 +54,8 @@ class Streams:
     count: int = 8
     tokens: int = 64
     slow: float = 0.0
+    brief: int = 0
+    brief_tokens: int = 8
     answers: list[Answer] = field(default_factory=list)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -91,9 +97,7 @@ class Streams:
 
     def duplicates(self) -> int:
         """Answers with more tokens than were asked for: something was computed or delivered twice."""
-        return sum(
-            (each.tokens or each.pieces) > self.tokens for each in self.answers if each.outcome == "ok"
-        )
+        return sum((each.tokens or each.pieces) > each.asked for each in self.answers if each.outcome == "ok")
 
     def summary(self) -> dict[str, int]:
         """Number of answers by outcome."""
@@ -115,7 +119,8 @@ class Streams:
     async def _client(self, client: httpx.AsyncClient, index: int) -> None:
         number = index
         while not self._stopping.is_set():
-            answer = Answer(number, time.monotonic())
+            asked = self.brief_tokens if index < self.brief else self.tokens
+            answer = Answer(number, time.monotonic(), asked)
             self.answers.append(answer)
             try:
                 await self._stream(client, answer)
@@ -132,8 +137,8 @@ class Streams:
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": PROMPT.format(number=answer.number)}],
-            "max_tokens": self.tokens,
-            "min_tokens": self.tokens,
+            "max_tokens": answer.asked,
+            "min_tokens": answer.asked,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -151,7 +156,7 @@ class Streams:
                     continue
                 text = line[5:].strip()
                 if text == "[DONE]":
-                    whole = finish in ("length", "stop") and (answer.tokens or 0) >= self.tokens
+                    whole = finish in ("length", "stop") and (answer.tokens or 0) >= answer.asked
                     answer.outcome = "ok" if whole else "truncated"
                     answer.detail = "" if whole else f"finish {finish!r}, {answer.tokens} tokens"
                     return

@@ -32,16 +32,24 @@ class Line:
 
     def text(self) -> str:
         """As a row of the table."""
-        seen = "-" if self.outcome.detected is None else f"{self.outcome.detected:.1f} s"
+        seen, adopted, recovered = (
+            "-" if seconds is None else f"{seconds:.1f} s"
+            for seconds in (self.outcome.detected, self.outcome.adopted, self.outcome.recovered)
+        )
         lost = f"{self.lost} of {self.streams}"
-        return f"| {self.name} | {seen} | {self.outcome.recovered:.1f} s | {lost} | {self.duplicates} |"
+        return f"| {self.name} | {seen} | {adopted} | {recovered} | {lost} | {self.duplicates} |"
 
 
-HEADER = "| fault | detected after | recovered after | streams lost | duplicates |\n|---|---|---|---|---|"
+HEADER = (
+    "| fault | detected after | servers adopted after | recovered after | streams lost | duplicates |\n"
+    "|---|---|---|---|---|---|"
+)
 
 
 def strike(installation: Installation, running: Streams, fault: Fault) -> Line:
     """One fault under streams that all run. Fails where streams were lost that need not be."""
+    if fault.loses:
+        installation.forget_failures()
     # One slot is the slow consumer's, and one stream is always between two.
     running.wait_open(running.count - 2)
     began = time.monotonic()
@@ -105,9 +113,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--tokens", type=int, default=48, help="length of each answer")
     parser.add_argument("--only", default="", help="faults whose name holds this")
     options = parser.parse_args(argv)
-    chosen = tuple(fault for fault in FAULTS if options.only in fault.name)
-    with own_stack() as installation:
-        run(installation, chosen, options.streams, options.tokens, say=True)
+    for postgres in (False, True):
+        chosen = tuple(fault for fault in FAULTS if options.only in fault.name and fault.postgres == postgres)
+        if chosen:
+            with own_stack(postgres) as installation:
+                run(installation, chosen, options.streams, options.tokens, say=True)
     return 0
 
 

@@ -94,11 +94,11 @@ def _share(home: Path) -> None:
 
 
 @contextmanager
-def running_stack() -> Iterator[Stack]:
-    """The same for a block of code."""
+def running_stack(**variables: str) -> Iterator[Stack]:
+    """The same for a block of code. `variables` of its environment, as DATABASE_URL."""
     home = Path(tempfile.mkdtemp(prefix="inflight-j-"))
     _share(home)
-    running = Stack(home, _environment(home))
+    running = Stack(home, _environment(home) | variables)
     try:
         up = running.make("up", UP_SECONDS, DETACH="1")
         assert up.returncode == 0, up.stdout + up.stderr
