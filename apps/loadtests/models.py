@@ -157,10 +157,7 @@ class ProductionMark(models.Model):
         return self.deployment.name
 
 
-# They refer to runs by name, so they come after them.
-from apps.loadtests.tuning_models import Trial as Trial  # noqa: E402
-from apps.loadtests.tuning_models import Tuning as Tuning  # noqa: E402
-
-
 # After the rows that they refer to.
 from apps.loadtests.background_models import BackgroundLoad as BackgroundLoad  # noqa: E402
+from apps.loadtests.tuning_models import Trial as Trial  # noqa: E402
+from apps.loadtests.tuning_models import Tuning as Tuning  # noqa: E402

@@ -6,8 +6,7 @@ from django.urls import path
 
 from apps.dashboard.views import load_actions as actions
 from apps.dashboard.views import loads as views
-from apps.dashboard.views import tuning
-from apps.dashboard.views import quality
+from apps.dashboard.views import quality, tuning
 
 app_name = "loadtests"
 urlpatterns = [
