@@ -360,6 +360,7 @@ def test_every_command_on_objects_is_in_the_table() -> None:
                 "deployment endpoints",
                 "deployment scaling",
                 "hub_access show",
+                "load_run beside",
                 "load_run compare",
                 "load_run capacity",
                 "study show",

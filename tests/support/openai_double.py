@@ -35,6 +35,11 @@ class Counts:
     chunks: int = 0
 
 
+def _kind(chat: bool) -> str:
+    """What each event of a stream calls itself; clients tell the API by it."""
+    return "chat.completion.chunk" if chat else "text_completion"
+
+
 class Double:
     """One server."""
 
@@ -93,7 +98,7 @@ class Double:
             await self._chunks(how, chat, chunks, gap, writer)
             usage = {"prompt_tokens": 5, "completion_tokens": chunks, "total_tokens": 5 + chunks}
             if (asked.get("stream_options") or {}).get("include_usage"):
-                _event(writer, json.dumps({"choices": [], "usage": usage}).encode())
+                _event(writer, json.dumps({"object": _kind(chat), "choices": [], "usage": usage}).encode())
             _event(writer, b"[DONE]")
             writer.write(b"0\r\n\r\n")
             await writer.drain()
@@ -123,7 +128,8 @@ class Double:
             text = f"tok{number} {padding}"
             reason = "stop" if number == chunks - 1 else None
             where = {"delta": {"content": text}} if chat else {"text": text}
-            _event(writer, json.dumps({"choices": [{"index": 0, **where, "finish_reason": reason}]}).encode())
+            choice = {"index": 0, **where, "finish_reason": reason}
+            _event(writer, json.dumps({"object": _kind(chat), "choices": [choice]}).encode())
             self.counts.chunks += 1
             if padding:
                 await writer.drain()

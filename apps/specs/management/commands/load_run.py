@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _l
 
 from apps.core.exceptions import InvalidInput
 from apps.loadtests import background, comparing, selectors, serialize, services
+from apps.loadtests.domain.aiperf import UnreadableResults, beside, read_results
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
 from apps.loadtests.models import LoadRun
 from apps.serving import selectors as serving
@@ -116,6 +117,36 @@ def _background_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help=_("how long; default: 60"))
 
 
+def _beside(actor: Actor, options: Mapping[str, Any]) -> Outcome:
+    row = selectors.run(options["number"])
+    text, _where = read_file(options["file"])
+    try:
+        theirs = read_results(text)
+    except UnreadableResults as error:
+        raise InvalidInput(
+            "invalid_results",
+            str(error),
+            field="file",
+            remedy=_("Give the %(name)s that aiperf profile wrote.") % {"name": "profile_export_aiperf.json"},
+        ) from error
+    rows = beside(serialize.first_figures(row) or {}, theirs)
+    columns = {"figure": _("FIGURE"), "ours": _("OURS"), "aiperf": "AIPERF", "apart": _("APART")}
+    shown = [
+        {
+            "figure": each["figure"],
+            **{key: f"{each[key]:.2f}" for key in ("ours", "aiperf")},
+            "apart": None if each["apart"] is None else f"{each['apart']:+.1%}",
+        }
+        for each in rows
+    ]
+    return {"run": row.number, "aiperf": theirs.as_dict(), "beside": rows}, listed(shown, columns)[1]
+
+
+def _beside_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("number", type=int)
+    parser.add_argument("file", help=_("AIPerf's profile_export_aiperf.json, - for standard input"))
+
+
 def _start_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", help=_("a scenario in YAML, - for standard input"))
     parser.add_argument(
@@ -148,6 +179,7 @@ class Command(ObjectCommand):
         Verb("delete", _l("delete a run with its records"), _delete, argument("number", type=int)),
         Verb("list", _l("list runs, newest first"), _list),
         Verb("compare", _l("compare groups of runs with the first"), _compare, _compare_arguments),
+        Verb("beside", _l("AIPerf's results beside a run's"), _beside, _beside_arguments),
         Verb("capacity", _l("how many instances a load needs"), _capacity, _capacity_arguments),
         Verb(
             "background",
