@@ -153,7 +153,7 @@ def test_a_queue_counts_only_after_those_who_start_have_worked_on_it() -> None:
 
 
 def test_a_moment_of_many_requests_keeps_no_server() -> None:
-    quiet, busy = points(40, NOW - 20, running=2.0), points(5, NOW - 15, running=4.0)
+    quiet, busy = points(40, NOW - 20, running=2.0), points(5, NOW - 15, running=3.0)
     assert decided(points=quiet + busy + points(15, running=2.0)) == (1, "down")
 
 

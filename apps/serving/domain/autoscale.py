@@ -4,9 +4,9 @@ Called every few seconds with everything that it goes by, so it remembers nothin
 same function decides in `benchmarks/autoscale.py`.
 
 Flapping is prevented three times. A target has a tolerance. More servers must be asked for during all of `up_window`
-(its smallest need counts), and fewer during all of `down_window` (the largest of means over a fifth of it, and of what
-was asked for throughout some `up_window` in it). After a change `up_cooldown` or `down_cooldown` passes. Missing
-figures never take a server away, and old figures change nothing.
+(its smallest need counts), and fewer during all of `down_window`: the largest of means over a fifth of it, and of what
+was asked for throughout some `up_window` in it. After a change `up_cooldown` or `down_cooldown` passes. Missing figures
+never take a server away, and old figures change nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STALE_SECONDS = 20.0
 # The window in which fewer must be asked for is looked at in so many stretches; by the means of each, fewer servers
 # must be filled to no more than this part of their target.
 STRETCHES = 5
-FILLED_ON_AVERAGE = 0.8
+FILLED_ON_AVERAGE = 0.7
 # A queue or a latency counts so many windows after all servers serve: what piled up before is still in it.
 SETTLING_WINDOWS = 2
 _ROOM_REASONS = frozenset({"no_free_share", "no_slot"})
