@@ -3,10 +3,10 @@
 Called every few seconds with everything that it goes by, so it remembers nothing and a lost call loses nothing. The
 same function decides in `benchmarks/autoscale.py`.
 
-Flapping is prevented three times. A target has a tolerance. More servers must be asked for during all of `up_window`
-(its smallest need counts), and fewer during all of `down_window`: the largest of means over a fifth of it, and of what
-was asked for throughout some `up_window` in it. After a change `up_cooldown` or `down_cooldown` passes. Missing figures
-never take a server away, and old figures change nothing.
+Flapping is prevented three times. A target has a tolerance. More servers must be asked for during all of
+`up_window` (its smallest need counts), and fewer during all of `down_window`: the largest of means over a
+fifth of it, and of what was asked for throughout some `up_window` in it. After a change `up_cooldown` or
+`down_cooldown` passes. Missing figures never take a server away, and old figures change nothing.
 """
 
 from __future__ import annotations
