@@ -146,16 +146,16 @@ def test_a_slot_shows_its_holders_now_and_before_and_its_slices(
         )  # fmt: skip
     slice_ = node.gpus.get(index=101)
     lease = take_lease(slice_, GpuLease.Purpose.SERVE, world.instance, 100)
+    assert lease is not None
     text = sign_in(VIEWER).get("/fleet/n1/101/").content.decode()
     for words in ("server of demo", "1g.10gb", "2g.20gb", "NVLink group", "64\u202f°C", "Slice of"):
         assert words in text, words
-    assert lease is not None
     GpuLease.objects.filter(pk=lease.pk).update(released_at=lease.taken_at)
     text = sign_in(VIEWER).get("/fleet/n1/101/").content.decode()
     assert "Nobody holds it." in text
     assert text.index("Who held it before") < text.index("server of demo")
-    told = sign_in(VIEWER).get("/api/v1/nodes/n1/slots/101").json()
-    assert (told["mig_profile"], told["leases"], told["earlier"][0]["share"]) == ("1g.10gb", [], 100)
+    found = sign_in(VIEWER).get("/api/v1/nodes/n1/slots/101").json()
+    assert (found["mig_profile"], found["leases"], found["earlier"][0]["share"]) == ("1g.10gb", [], 100)
 
 
 def test_curves_are_asked_for_by_range_or_since(

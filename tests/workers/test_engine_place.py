@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from apps.core.exceptions import InfrastructureError
-from workers import engine_place, failures
+from workers import engine_place
 from workers.instance_steps import Stepper
+from workers.runtimes.base import Failure
 
 OWN, OTHER = 1, 2
 FINGERPRINT = "f" * 64
@@ -90,10 +91,15 @@ def test_a_fetch_that_fails_fails_the_start_with_its_reason(
             raise error
         return Path()
 
-    failed: list[failures.Failure] = []
+    failed: list[Failure] = []
+
+    def fail(row: Any, failure: Failure) -> bool:
+        failed.append(failure)
+        return True
+
     jobs: Any = _Jobs()
     stepper = Stepper(SimpleNamespace(), jobs)  # type: ignore[arg-type]
     monkeypatch.setattr(engine_place, "fetch", fetch)
-    monkeypatch.setattr(stepper, "_fail", lambda row, failure: failed.append(failure) or True)
+    monkeypatch.setattr(stepper, "_fail", fail)
     assert stepper._placed(_row(OTHER, "/there/engines/x")) is (error is not None)
     assert [each.reason for each in failed] == ([reason] if reason else [])
