@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import contextlib
+import cProfile
 import gc
 import json
 import os
@@ -22,6 +24,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +38,7 @@ from benchmarks.stream_client import TOKEN, Result, Stream, run_streams, summari
 MOST_P50, MOST_P99 = 0.5, 10.0
 FINISHED = b'"turn_finished"'
 QUESTION = "Tell me a story."
-MAKE_ROWS = "--make-rows"
+MAKE_ROWS, SERVE_PROFILED = "--make-rows", "--serve-profiled"
 
 
 class Chat(asyncio.Protocol):
@@ -187,12 +190,28 @@ def conversations_of(it: World, count: int) -> list[int]:
 def profiled_web(it: World, path: str) -> int:
     """A web process of its own under cProfile; its port. The profile is written when the world ends."""
     port = free_port()
-    program = [sys.executable, "-m", "cProfile", "-o", path, "-m", "uvicorn", "controlplane.asgi:application"]
-    options = ["--host", "127.0.0.1", "--port", str(port), "--lifespan", "off"]
     log = it.home / "profiled.log"
-    start(it.stack, log, [*program, *options], it.environ)
+    program = [sys.executable, "-m", "benchmarks.relay", SERVE_PROFILED, str(port), "--profile", path]
+    start(it.stack, log, program, it.environ)
     until_answers(f"http://127.0.0.1:{port}/healthz", log)
     return port
+
+
+def serve_profiled(port: int, path: str) -> None:
+    """Serve the pages until SIGTERM, then write the profile. uvicorn itself would end by the signal."""
+    import uvicorn
+
+    class Quiet(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    options: dict[str, Any] = {"host": "127.0.0.1", "port": port, "lifespan": "off"}
+    server = Quiet(uvicorn.Config("controlplane.asgi:application", timeout_graceful_shutdown=2, **options))
+    signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+    profile = cProfile.Profile()
+    profile.runcall(server.run)
+    profile.dump_stats(path)
 
 
 async def measure(it: World, report: Report, given: argparse.Namespace) -> bool:
@@ -226,9 +245,13 @@ def main() -> int:
     parser.add_argument("--json", default="", help="write every figure to this file")
     parser.add_argument("--profile", default="", help="write a profile of the web process to this file")
     parser.add_argument(MAKE_ROWS, type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument(SERVE_PROFILED, type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.make_rows:
         make_rows(given.make_rows)
+        return 0
+    if given.serve_profiled:
+        serve_profiled(given.serve_profiled, given.profile)
         return 0
     # What it started ends with it, also where it is asked to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
