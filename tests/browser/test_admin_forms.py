@@ -7,6 +7,8 @@ from django.urls import reverse
 from playwright.sync_api import BrowserContext, Page, expect
 
 from apps.serving.models import BatchingProfile
+from apps.serving.services import save_batching_profile
+from tests.browser import checks
 from tests.browser.conftest import Tab
 from tests.browser.world import World
 
@@ -79,17 +81,32 @@ def test_a_button_asks_before_it_stops_something(page: Page, world: World) -> No
     assert world.deployment.desired == "running"
 
 
+def _is_ours(problem: str) -> bool:
+    """Whether a page's own content is meant: the frame around it, with its arrows and headings, is Unfold's."""
+    return "material-symbols" not in problem and problem not in ("not one h1", "not one main")
+
+
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1440, "light")])
 def test_nothing_is_wider_than_the_window(page: Page, world: World, width: int, theme: str) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-    wide = []
+    wide, wrong = [], {}
+    profile = world.deployment.batching
+    save_batching_profile("test", {"max_queue_size": 9}, profile)
+    versions = [
+        reverse("admin:serving_batchingprofile_versions", args=[profile.pk]),
+        reverse("admin:serving_batchingprofile_roll_back", args=[profile.pk, 1]),
+    ]
     lists = [reverse(f"admin:{name}_changelist") for name in ("serving_deployment", "core_auditentry")]
-    for address in [*lists, *(first_change_form(name, world) for name in FORMS)]:
+    for address in [*lists, *versions, *(first_change_form(name, world) for name in FORMS)]:
         page.goto(address)
         if page.evaluate("document.documentElement.scrollWidth") > width:
             wide.append(address)
-    assert wide == []
+        if address in versions and (found := [each for each in checks.problems(page) if _is_ours(each)]):
+            wrong[address] = found
+    assert (wide, wrong) == ([], {})
+    page.goto(versions[1])
+    expect(page.locator("#confirm-change")).to_contain_text("max_queue_size")
 
 
 def test_the_theme_of_the_pages_is_the_theme_of_the_admin(
