@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db.models import F
-from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from apps.control import demand
 from apps.core.exceptions import InflightError
@@ -157,7 +157,11 @@ def wake_asked() -> int:
     woken = 0
     for ids, number in _waits_for_sleepers(set(rows)).items():
         row = rows[ids]
-        sentence = _("%(count)d requests wait for it at the gateway: it is woken.") % {"count": number}
+        sentence = ngettext(
+            "%(count)d request waits for it at the gateway: it is woken.",
+            "%(count)d requests wait for it at the gateway: it is woken.",
+            number,
+        ) % {"count": number}
         decision = Decision(
             max(1, scaling_of(row).min_replicas), "wake", "asked", sentence, {"asked": number}
         )
