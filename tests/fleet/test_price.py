@@ -51,7 +51,7 @@ def test_who_may_only_look_may_not_price(slot: Gpu) -> None:
 def test_page_and_command_set_the_same_price(slot: Gpu) -> None:
     client = people.client_of(people.person(OPERATOR))
     assert client.post("/fleet/n1/0/price/", {"price": "3.10"}).status_code == 303
-    assert 'value="3.1"' in client.get("/fleet/").content.decode()
+    assert 'value="3.1"' in client.get("/fleet/n1/").content.decode()
     call_command("node", "price", "n1", "0", "1.25", "--json")
     assert selectors.slot("n1", 0).price_per_hour == Decimal("1.25")
     call_command("node", "price", "n1", "0", "--json")
