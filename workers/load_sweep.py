@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from apps.core import clock
+from apps.core import database_time
 from apps.fleet.processes import end_tree, mark_of
 from apps.loadtests import attempts, states
 from apps.loadtests.attempts import Failure
@@ -17,7 +17,7 @@ KILL_GRACE_SECONDS = 1.0
 def reap() -> int:
     """Queue runs again whose lease ran out; returns how many. Their child processes on this host end first."""
     reaped = 0
-    due = {"state": states.RUNNING, "lease_expires_at__lte": clock.now()}
+    due = {"state": states.RUNNING, "lease_expires_at__lte": database_time.now()}
     rows = [*LoadRun.objects.filter(**due), *QualityRun.objects.filter(**due)]
     for row in rows:
         if row.node_id == settings.INFLIGHT_NODE_ID:

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import transaction
 
-from apps.core import clock
+from apps.core import clock, database_time
 from apps.core.transitions import amend, transition
 from apps.fleet.processes import ProcessIdentity
 from apps.loadtests import dispatch, states
@@ -61,7 +61,7 @@ def claim_run(run_id: int, worker: str, node_id: str, model: type[AnyRun] = Load
             actor=worker,
             sources=[states.QUEUED],
             attempt=attempt,
-            lease_expires_at=now + timedelta(seconds=LEASE_SECONDS),
+            lease_expires_at=database_time.now() + timedelta(seconds=LEASE_SECONDS),
             node_id=node_id,
             started_at=now,
             finished_at=None,
@@ -81,7 +81,7 @@ def child_of(row: AnyRun) -> ProcessIdentity | None:
 
 def renew_run(row: AnyRun, attempt: int) -> bool:
     """Renew the lease by 40 s; False where it has run out, or another attempt owns the row."""
-    now = clock.now()
+    now = database_time.now()
     held = type(row)._default_manager.filter(
         pk=row.pk, state=states.RUNNING, attempt=attempt, lease_expires_at__gt=now
     )

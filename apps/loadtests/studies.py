@@ -396,7 +396,11 @@ def _make_servers(
                 "build_profile": deployment.build_profile,
                 "batching": name,
                 "replicas": 1,
-                "placement": {"device": deployment.placement.get("device", "any"), "share": share},
+                "placement": {
+                    "device": deployment.placement.get("device", "any"),
+                    "share": share,
+                    "purpose": "test",
+                },
             },
         )
         arms.append({**study.arms[index], "deployment": name})
