@@ -10,7 +10,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from apps.streaming import triton_errors
-from apps.streaming.triton_grpc import CHANNEL_OPTIONS, METADATA, METADATA_SECONDS, pack, unpack
+from apps.streaming.triton_grpc import CHANNEL_OPTIONS, ERRORS_AS_STATUS, METADATA_SECONDS, pack, unpack
 from apps.streaming.triton_messages import ModelInterface, read_interface
 from workers.loadgen.answers import Answer, read_outputs
 
@@ -24,6 +24,7 @@ class GrpcClient:
         self._model, self._keep = model, keep_text
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._metadata: Any = None
 
     async def interface(self) -> ModelInterface:
         """What the model declares. Raises grpc.aio.AioRpcError."""
@@ -37,6 +38,7 @@ class GrpcClient:
 
     def request(self, values: dict[str, Any], interface: ModelInterface) -> Any:
         """The message that asks with these inputs."""
+        self._metadata = ERRORS_AS_STATUS if interface.is_ours else None
         message = service_pb2.ModelInferRequest(model_name=self._model)
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         for name, value in values.items():
@@ -49,7 +51,7 @@ class GrpcClient:
     async def ask(self, message: Any, answer: Answer) -> None:
         """One request, its answer read into `answer`. Cancelling ends it on the server at once."""
         answer.sent = time.perf_counter()
-        call = self._stub.ModelStreamInfer(_once(message), metadata=METADATA)
+        call = self._stub.ModelStreamInfer(_once(message), metadata=self._metadata)
         try:
             while True:
                 response = await call.read()
