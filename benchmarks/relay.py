@@ -36,13 +36,16 @@ from benchmarks.gateway_world import CHECKOUT, GAP, PUMP, World, free_port, star
 from benchmarks.stream_client import TOKEN, Result, Stream, run_streams, summarise
 
 MOST_P50, MOST_P99 = 0.5, 10.0
-FINISHED = b'"turn_finished"'
+HELLO, DELTA, FINISHED, REFUSED = (
+    b'{"type":"%b"' % name for name in (b"hello", b"delta", b"turn_finished", b"error")
+)
+TEXT, PING, PONG = 1, 9, 10
 QUESTION = "Tell me a story."
 MAKE_ROWS, SERVE_PROFILED = "--make-rows", "--serve-profiled"
 
 
 class Chat(asyncio.Protocol):
-    """One chat socket: frames are read no closer than a token's letters need."""
+    """One chat socket: its frames are read, and of a delta no more than its tokens."""
 
     def __init__(self, port: int, conversation: int, cookie: str) -> None:
         self.stream = Stream()
@@ -52,7 +55,7 @@ class Chat(asyncio.Protocol):
         self.done: asyncio.Future[None] = loop.create_future()
         self._port, self._conversation, self._cookie = port, conversation, cookie
         self._tail = b""
-        self._asked = False
+        self._upgraded = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's is none by inheritance.
@@ -74,32 +77,40 @@ class Chat(asyncio.Protocol):
         """Send the question and begin a new stream."""
         self.stream = Stream(sent=time.perf_counter(), status=200)
         self.done = asyncio.get_running_loop().create_future()
-        self._tail, self._asked = b"", True
         asked = {"type": "ask", "prompt": QUESTION, "params": {"max_tokens": tokens}}
         if self.transport is not None:
-            self.transport.write(text_frame(json.dumps(asked).encode()))
+            self.transport.write(client_frame(TEXT, json.dumps(asked).encode()))
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
-        text = self._tail + data
-        if not self._asked:
-            self._tail = text
-            if b'"hello"' in text and not self.open.done():
-                self.open.set_result(None)
-            return
-        # The end of a turn repeats the whole answer.
-        end = text.find(FINISHED)
-        last = 0
-        for match in TOKEN.finditer(text, 0, end if end >= 0 else len(text)):
-            if match.end() < len(text):
-                self.stream.arrivals.append(now)
-                last = match.end()
-        self._tail = text[max(last, len(text) - 20) :]
-        if end >= 0:
-            self._asked = False
-            self._tail = b""
-            self.stream.complete = b'"state":"done"' in text[end:] or b'"done"' in text[end:]
+        self._tail += data
+        if not self._upgraded:
+            _head, found, self._tail = self._tail.partition(b"\r\n\r\n")
+            if not found:
+                self._tail = _head
+                return
+            self._upgraded = True
+        at = 0
+        while (frame := read_frame(self._tail, at)) is not None:
+            opcode, payload, at = frame
+            if opcode == TEXT:
+                self._message(payload, now)
+            elif opcode == PING and self.transport is not None:
+                # uvicorn closes a socket that does not answer for twenty seconds.
+                self.transport.write(client_frame(PONG, payload))
+        self._tail = self._tail[at:]
+
+    def _message(self, text: bytes, now: float) -> None:
+        if text.startswith(DELTA):
+            self.stream.arrivals += [now] * len(TOKEN.findall(text))
+        elif text.startswith(FINISHED):
+            self.stream.complete = b'"state":"done"' in text
             self._finish()
+        elif text.startswith(REFUSED):
+            self.stream.failed = text[:400].decode(errors="replace")
+            self._finish()
+        elif text.startswith(HELLO) and not self.open.done():
+            self.open.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.stream.failed = str(exc or "closed")
@@ -112,12 +123,28 @@ class Chat(asyncio.Protocol):
             self.done.set_result(None)
 
 
-def text_frame(payload: bytes) -> bytes:
-    """A masked text frame, as clients must send them."""
+def client_frame(opcode: int, payload: bytes) -> bytes:
+    """A masked frame, as clients must send them."""
     mask = secrets.token_bytes(4)
     size = len(payload)
-    head = bytes([0x81, 0x80 | size]) if size < 126 else bytes([0x81, 0x80 | 126]) + struct.pack(">H", size)
+    first = 0x80 | opcode
+    head = bytes([first, 0x80 | size]) if size < 126 else struct.pack(">BBH", first, 0x80 | 126, size)
     return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+
+
+def read_frame(data: bytes, at: int) -> tuple[int, bytes, int] | None:
+    """(opcode, payload, where the next one begins) of a server's frame; None while it is not whole."""
+    if len(data) < at + 2:
+        return None
+    size, begin = data[at + 1] & 0x7F, at + 2
+    if size >= 126:
+        wide = 2 if size == 126 else 8
+        if len(data) < begin + wide:
+            return None
+        size, begin = int.from_bytes(data[begin : begin + wide], "big"), begin + wide
+    if len(data) < begin + size:
+        return None
+    return data[at] & 0x0F, data[begin : begin + size], begin + size
 
 
 async def run_chats(
@@ -146,6 +173,8 @@ async def run_chats(
             loop.call_at(begin + number * apart, chat.ask, tokens)
         await asyncio.sleep(0.05 + (len(chats) - 1) * apart + 0.001)
         await asyncio.wait([chat.done for chat in chats], timeout=seconds)
+        for failed in {chat.stream.failed for chat in chats if chat.stream.failed}:
+            print(f"  a chat failed: {failed}", file=sys.stderr)
         return summarise([chat.stream for chat in chats], tokens, GAP)
     finally:
         gc.enable()
