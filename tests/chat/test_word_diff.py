@@ -18,11 +18,19 @@ TEXTS = st.text(alphabet="ab ,\nÄ日", max_size=60)
         ("one", "one", [("same", "one")]),
         ("", "one", [("added", "one")]),
         ("one", "", [("removed", "one")]),
-        ("a big dog", "a small dog", [("same", "a "), ("removed", "big"), ("added", "small"), ("same", " dog")]),
+        (
+            "a big dog",
+            "a small dog",
+            [("same", "a "), ("removed", "big"), ("added", "small"), ("same", " dog")],
+        ),
         # A changed comma is no changed word.
         ("yes, no", "yes; no", [("same", "yes"), ("removed", ","), ("added", ";"), ("same", " no")]),
         # Words that changed side by side are one change.
-        ("x one two y", "x six ten y", [("same", "x "), ("removed", "one two"), ("added", "six ten"), ("same", " y")]),
+        (
+            "x one two y",
+            "x six ten y",
+            [("same", "x "), ("removed", "one two"), ("added", "six ten"), ("same", " y")],
+        ),
         ("Grüße 日本", "Grüße 日本!", [("same", "Grüße 日本"), ("added", "!")]),
     ],
 )
