@@ -1,18 +1,18 @@
 """How quickly a change that cannot serve is taken back, under streams: `python -m tests.chaos.rollback`.
 
-Twice: a new server whose engine cannot be loaded, and one that hangs until the progress deadline. The old server must
+Twice: a new server whose model cannot be loaded, and one that hangs until the progress deadline. The old server must
 be untouched and no stream lost.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.installation import Installation, own_stack
@@ -24,30 +24,29 @@ PROGRESS_SECONDS = 15
 STEP_SECONDS = 120.0
 
 
-@contextlib.contextmanager
-def _broken_engine(installation: Installation) -> Iterator[None]:
-    """The engine's file is none any more; a server that has it open keeps the old one."""
-    [path] = (installation.stack.home / "engines").glob("*/model.gguf")
-    aside = path.with_suffix(".aside")
-    path.rename(aside)
-    path.write_bytes(b"GGUF" + bytes(4096))
-    try:
-        yield
-    finally:
-        path.unlink()
-        aside.rename(path)
+def _break_model(installation: Installation, uid: str) -> None:
+    """The model's program of one server is none any more; it has not been loaded yet."""
+
+    def found() -> list[Path]:
+        folder = installation.stack.home / "instances" / uid / "repository"
+        return [*folder.glob("*/*/llamacpp_engine.py")]
+
+    [path] = installation.until(found, STEP_SECONDS, "the repository is written")[0]
+    path.chmod(0o644)
+    path.write_text("this is no program\n")
 
 
 def taken_back(
     installation: Installation, profile: str, hinder: Callable[[str], float], rollout: dict[str, Any]
 ) -> float:
     """Deploy a change that fails; seconds from its failure, as `hinder` tells, until the old one goes on alone."""
+    known = {each["uid"] for each in installation.show()["instances"]}
     [old] = installation.instances("serving")
     installation.change(profile, rollout=rollout)
 
     def new() -> str:
         return next(
-            (each["uid"] for each in installation.show()["instances"] if each["uid"] != old["uid"]), ""
+            (each["uid"] for each in installation.show()["instances"] if each["uid"] not in known), ""
         )
 
     failed_at = hinder(installation.until(new, STEP_SECONDS, "the new server is there")[0])
@@ -75,14 +74,15 @@ def run(
         running.wait_open(streams)
 
         def failed(uid: str) -> float:
+            _break_model(installation, uid)
+
             def seen() -> bool:
                 return any(row["uid"] == uid for row in installation.instances("failed"))
 
             installation.until(seen, STEP_SECONDS, "the load has failed")
             return time.monotonic()
 
-        with _broken_engine(installation):
-            found["load failure"] = taken_back(installation, bad[0], failed, {})
+        found["load failure"] = taken_back(installation, bad[0], failed, {})
 
         def stopped(uid: str) -> float:
             def pid() -> int:
