@@ -67,7 +67,7 @@ LIMITS = {
     "/": 24,
     "/checkpoints/": 13,
     "/checkpoints/tiny/": 15,
-    "/builds/": 13,
+    "/builds/": 14,
     "/builds/7/": 15,
     "/deployments/": 13,
     "/deployments/demo/": 23,
@@ -76,8 +76,8 @@ LIMITS = {
     "/metrics/": 20,
     # Four stored steps for each of the 20 rows of a page.
     "/metrics/?range=7d&compare=before": 120,
-    "/fleet/": 15,
-    "/playground/": 15,
+    "/fleet/": 16,
+    "/playground/": 16,
     "/palette.json?q=7": 16,
     "/work/": 8,
 }
