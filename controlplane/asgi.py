@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
@@ -39,7 +40,9 @@ application = ProtocolTypeRouter(
     }
 )
 
-# What was loaded so far stays for good: looking through all of it again held up every running answer for 50 ms and more.
+# What was loaded so far stays for good: looking through all of it again held up every running answer.
 gc.collect()
 gc.freeze()
 gc.set_threshold(20_000, 50, 100)
+# Threads that render pages and read rows give way to the event loop, which relays tokens, ten times sooner so.
+sys.setswitchinterval(0.0005)
