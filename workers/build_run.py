@@ -17,12 +17,12 @@ from django.utils.translation import gettext as _
 
 from apps.core.exceptions import Finding, InflightError
 from apps.engines import attempts, history, learning, paths, stages
-from apps.engines.sharing import transfer
 from apps.engines.attempts import Artefact, Claim, Failure
 from apps.engines.domain.trtllm.spec import TrtllmSpec
 from apps.engines.frozen import read_spec
 from apps.engines.requests import model_facts
 from apps.engines.selectors import estimated_bytes
+from apps.engines.sharing import transfer
 from apps.fleet.containers import end_containers
 from apps.fleet.leases import leased_gpus
 from apps.fleet.models import Toolchain

@@ -269,7 +269,8 @@ def stopped(seconds: float) -> Failure:
     """The server or its model was stopped by a signal and nobody let it go on."""
     return Failure(
         "stopped",
-        _("The server's process was stopped by a signal and stood still for %(seconds)d s.") % {"seconds": seconds},
+        _("The server's process was stopped by a signal and stood still for %(seconds)d s.")
+        % {"seconds": seconds},
         _("It is ended and started again; look for who sends SIGSTOP on this host."),
     )
 

@@ -18,7 +18,7 @@ def reap() -> int:
     """Queue runs again whose lease ran out; returns how many. Their child processes on this host end first."""
     reaped = 0
     due = {"state": states.RUNNING, "lease_expires_at__lte": database_time.now()}
-    rows = [*LoadRun.objects.filter(**due), *QualityRun.objects.filter(**due)]
+    rows: list[LoadRun | QualityRun] = [*LoadRun.objects.filter(**due), *QualityRun.objects.filter(**due)]
     for row in rows:
         if row.node_id == settings.INFLIGHT_NODE_ID:
             mark = mark_of(row.node_id, row.kind, row.pk, row.attempt)

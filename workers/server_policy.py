@@ -30,5 +30,5 @@ def version_refused(version: str, node: Node | None, embedded: bool) -> Failure 
         "version_not_allowed",
         _("Triton %(version)s has published security holes and is not allowed on this node.")
         % {"version": version or _("of unknown version")},
-        _('Install 26.07 (2.71) or newer, or allow it in the node\'s policy (%(label)s).') % {"label": LABEL},
+        _("Install 26.07 (2.71) or newer, or allow it in the node's policy (%(label)s).") % {"label": LABEL},
     )

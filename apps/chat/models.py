@@ -42,11 +42,11 @@ class Conversation(models.Model):
 
 
 class Turn(StatusModel):
-    """One question and its answer, after `parent` (null: it begins the conversation). Turns of one parent are branches.
+    """One question and its answer, after `parent` (null: it begins the conversation); branches share a parent.
 
     A regenerated answer is a new turn that `replaces` the old one; an edited question is a new turn beside the old.
-    `position` counts from 1 along a branch. `metrics` holds what was measured: ttft_ms, itl_p50_ms, itl_p99_ms, tokens,
-    tokens_per_second, prompt_tokens, cached_tokens, queue_ms; null where the engine does not tell.
+    `position` counts from 1 along a branch. `metrics` holds what was measured: ttft_ms, itl_p50_ms, itl_p99_ms,
+    tokens, tokens_per_second, prompt_tokens, cached_tokens, queue_ms; null where the engine does not tell.
     """
 
     machine = states.TURN

@@ -46,7 +46,9 @@ def running() -> list[Work]:
     tests = (
         LoadRun.objects.filter(state__in=LOADRUN.active).defer("series", "summary").order_by("number")[:SHOWN]
     )
-    compared = QualityRun.objects.filter(state__in=QUALITYRUN.active).defer("result").order_by("number")[:SHOWN]
+    compared = (
+        QualityRun.objects.filter(state__in=QUALITYRUN.active).defer("result").order_by("number")[:SHOWN]
+    )
     return [
         *map(_build, builds),
         *map(_checkpoint, fetched.defer("chat_template", "facts")[:SHOWN]),

@@ -18,11 +18,11 @@ from apps.gateway.routing.balancer import Balancer
 from apps.gateway.running import Registry
 from apps.gateway.tracing import Tracing
 from apps.gateway.upstream_urls import address_fits
-from apps.streaming.http_client import Pool
 from apps.gateway.upstreams.openai import OpenAIUpstreams
 from apps.gateway.upstreams.triton import TritonUpstreams
 from apps.gateway.usage.recorder import Recorder
 from apps.gateway.watch import TableHolder
+from apps.streaming.http_client import Pool
 
 if TYPE_CHECKING:
     from apps.gateway.call import Call

@@ -54,7 +54,9 @@ def run_log(key: int) -> str:
 
 def quality_runs_snapshot(key: int) -> dict[str, Any]:
     """The newest quality runs."""
-    return {"runs": [serialize.quality_run_dict(row, short=True) for row in selectors.quality_runs()[:NEWEST]]}
+    return {
+        "runs": [serialize.quality_run_dict(row, short=True) for row in selectors.quality_runs()[:NEWEST]]
+    }
 
 
 def quality_run_snapshot(key: int) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def keep(actor: User | str, deployment: Deployment, before: int, decision: Decis
 
 
 def begin_awake(deployment: Deployment) -> int | None:
-    """`scaled_to` of a deployment that a person deploys: what scales itself keeps its servers, and never sleeps on."""
+    """`scaled_to` of a deployment that a person deploys: what scales itself keeps its servers and wakes."""
     settings = scaling_of(deployment)
     if not settings.acts:
         return None

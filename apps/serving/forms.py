@@ -36,7 +36,9 @@ def _policy_field(field: forms.Field) -> forms.Field:
     if isinstance(field.widget, forms.Textarea):
         field.widget = UnfoldAdminTextareaWidget(attrs={"rows": 3})
     elif isinstance(field, forms.CharField):
-        field.widget = UnfoldAdminTextInputWidget(attrs={"placeholder": field.widget.attrs.get("placeholder", "")})
+        field.widget = UnfoldAdminTextInputWidget(
+            attrs={"placeholder": field.widget.attrs.get("placeholder", "")}
+        )
     else:
         step = {"step": "any"} if isinstance(field, forms.FloatField) else {}
         field.widget = UnfoldAdminIntegerFieldWidget(attrs=step)
@@ -67,7 +69,9 @@ class _DeploymentForm(ServiceForm):
     place = forms.JSONField(
         label=_("Where it may be"),
         required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3, "placeholder": '{"gpus": 2, "labels": {"rack": "a"}}'}),
+        widget=UnfoldAdminTextareaWidget(
+            attrs={"rows": 3, "placeholder": '{"gpus": 2, "labels": {"rack": "a"}}'}
+        ),
         help_text=_(
             "Wishes for the place as JSON: gpus, memory, nodes, slots, labels, versions, mig, nvlink, strategy, "
             "purpose, mps. Empty: any place that fits. docs/fleet.md says what each means."

@@ -77,7 +77,8 @@ def check_source(source: Mapping[str, Any], row: ModelRepository | None, look_at
         if not RepositorySource.model_validate(source).is_that_of(row.source):
             raise InvalidInput(
                 "source_fixed",
-                _("%(name)s was brought in from elsewhere, and its source does not change.") % {"name": row.name},
+                _("%(name)s was brought in from elsewhere, and its source does not change.")
+                % {"name": row.name},
                 field="source",
                 remedy=_("Import it under another name; deployments are moved by adopting that one."),
             )

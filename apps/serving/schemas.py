@@ -99,7 +99,9 @@ class Instance(StatusFields):
     device: str | None
     gpus: list[int] = Field(description="Numbers of its slots; empty for servers of an older release.")
     why_there: str | None = Field(description="Why this place was chosen.")
-    evicted_at: datetime | None = Field(description="Its node is to be empty; it serves until a successor does.")
+    evicted_at: datetime | None = Field(
+        description="Its node is to be empty; it serves until a successor does."
+    )
     attempt: int
     restarts: int
     pid: int | None

@@ -223,7 +223,9 @@ def _save_load_test(actor: Actor, document: Document, row: LoadTest | None) -> N
 def _save_quality_gate(actor: Actor, document: Document, row: QualityGate | None) -> None:
     assert isinstance(document.spec, QualityGateSpec)  # noqa: S101
     data = {key: getattr(document.spec, key) for key in QualityGateSpec.model_fields if key != "build"}
-    loadtests.save_quality_gate(actor, _with_name({**data, "build_profile": document.spec.build}, document, row), row)
+    loadtests.save_quality_gate(
+        actor, _with_name({**data, "build_profile": document.spec.build}, document, row), row
+    )
 
 
 def _save_prompt_set(actor: Actor, document: Document, row: PromptSet | None) -> None:

@@ -16,7 +16,19 @@ YES, NO = {"1", "yes", "true", "on"}, {"", "0", "no", "false", "off"}
 def main(argv: list[str]) -> int:
     """Run one command; 0 when it went well, 1 with a sentence and a remedy, 130 after an interrupt."""
     parser = argparse.ArgumentParser(prog="deploy.local", description=__doc__)
-    commands = ["up", "status", "down", "test", "test-full", "rolling", "chaos", "scaling", "rollback", "lint", "lock"]
+    commands = [
+        "up",
+        "status",
+        "down",
+        "test",
+        "test-full",
+        "rolling",
+        "chaos",
+        "scaling",
+        "rollback",
+        "lint",
+        "lock",
+    ]
     commands += ["worker", "hosts"]
     parser.add_argument("command", choices=commands)
     command: str = parser.parse_args(argv).command

@@ -18,8 +18,8 @@ environment does not set, so `.venv/bin/python manage.py ...` finds a running in
 | INFLIGHT_TRITON_BACKENDS | value of --backend-directory |
 | INFLIGHT_TRITON_LIBS | value of LD_LIBRARY_PATH |
 | INFLIGHT_DEMO_CHECKPOINT | the demo's GGUF file |
-| DATABASE_URL, INFLIGHT_REDIS_CA, INFLIGHT_JOIN_*, INFLIGHT_DOOR_*, INFLIGHT_STORE* | only where the launcher was started with one |
-| INFLIGHT_JOINED_TO, INFLIGHT_SECRET_KEY | only on a host that joined: the pages of its installation, and what it was given |
+| DATABASE_URL, INFLIGHT_{REDIS_CA, JOIN_*, DOOR_*, STORE*} | only where the launcher was started with one |
+| INFLIGHT_JOINED_TO, INFLIGHT_SECRET_KEY | only on a host that joined: its pages' address, and what it was given |
 """
 
 from __future__ import annotations

@@ -44,7 +44,9 @@ def status(home: Home) -> bool:
 
 def _worker(home: Home, known: dict[str, str], states: list[ProcessState]) -> bool:
     """A host that joined an installation elsewhere has no pages of its own."""
-    print(f"Workers of {known['INFLIGHT_JOINED_TO']}, home {home.root}, node {known.get('INFLIGHT_NODE_ID', '')}")
+    print(
+        f"Workers of {known['INFLIGHT_JOINED_TO']}, home {home.root}, node {known.get('INFLIGHT_NODE_ID', '')}"
+    )
     for state in states:
         print(line(state, time.time()))
     return all(state.state == "RUNNING" for state in states)

@@ -311,7 +311,10 @@ def test_a_link_is_for_viewers_and_what_it_shows_stays_its_owners(world: World, 
     assert viewer.get(f"{shown}export/json/").headers["Content-Disposition"].endswith('-paris.json"')
     assert sign_in().get(shown).status_code == 403
     assert people.client_of(None).get(shown).status_code == 302
-    assert [other.post(f"{shown}revoke/").status_code, other.get(f"/playground/{row.pk}/export/json/").status_code] == [403, 404]
+    assert [
+        other.post(f"{shown}revoke/").status_code,
+        other.get(f"/playground/{row.pk}/export/json/").status_code,
+    ] == [403, 404]
     assert client.post(f"{shown}revoke/").status_code == 303
     gone = viewer.get(shown)
     assert (gone.status_code, "revoked by owner" in gone.content.decode()) == (404, True)

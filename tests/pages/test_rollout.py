@@ -105,7 +105,11 @@ def test_the_form_takes_service_level_and_steps(world: World, sign_in: Callable[
         refused = client.post(url, {**known, **wrong})
         assert (refused.status_code, said in refused.content.decode()) == (422, True), said
     schedule = "0 8 * * mon-fri Europe/Berlin 2..6\n0 20 * * * UTC ..1"
-    scaling = {"max_replicas": "4", "scaling_targets": "in_flight=8, kv_use=0.8", "scaling_schedule": schedule}
+    scaling = {
+        "max_replicas": "4",
+        "scaling_targets": "in_flight=8, kv_use=0.8",
+        "scaling_schedule": schedule,
+    }
     assert client.post(url, {**known, **scaling}).status_code == 303
     row.refresh_from_db()
     assert row.scaling == {
@@ -121,7 +125,9 @@ def test_the_form_takes_service_level_and_steps(world: World, sign_in: Callable[
     assert "in_flight=8, kv_use=0.8" in shown
 
 
-def test_scaling_shows_bounds_figures_and_every_decision(world: World, sign_in: Callable[..., Client]) -> None:
+def test_scaling_shows_bounds_figures_and_every_decision(
+    world: World, sign_in: Callable[..., Client]
+) -> None:
     row, url = world.deployment, reverse("serving:scaling", args=["demo"])
     assert "Only people change its number of servers" in sign_in(VIEWER).get(url).content.decode()
     scaling = {
@@ -132,12 +138,20 @@ def test_scaling_shows_bounds_figures_and_every_decision(world: World, sign_in: 
         "schedule": [{"at": "0 8 * * *", "min_replicas": 2}],
     }
     services.save_deployment("test", {"scaling": scaling}, row)
-    Deployment.objects.update(active_revision=row.revisions.get(), desired="running", state="asleep", scaled_to=0)
+    Deployment.objects.update(
+        active_revision=row.revisions.get(), desired="running", state="asleep", scaled_to=0
+    )
     row.refresh_from_db()
     told = {"targets": {"ttft_ms": {"is": None, "wanted": 800.0}}}
     autoscale.change("autoscale", row, Decision(2, "load", "up_ttft_ms", "TTFT p90 is high.", told))
     page = sign_in(OPERATOR).get(url).content.decode()
-    for text in ("0 8 * * * UTC", "at least 2", "TTFT p90 is high.", "target 800 ms", "600 s without a request"):
+    for text in (
+        "0 8 * * * UTC",
+        "at least 2",
+        "TTFT p90 is high.",
+        "target 800 ms",
+        "600 s without a request",
+    ):
         assert text in page, text
     assert "Wake" not in page
     Deployment.objects.update(scaled_to=0)

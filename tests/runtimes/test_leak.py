@@ -12,7 +12,12 @@ from workers import gpu_memory
 
 @pytest.mark.parametrize(("after", "said"), [(900, True), (510, False)])
 def test_what_a_failed_load_keeps_is_said(
-    standin: StandIn, ticker: Ticker, demo: Deployment, monkeypatch: pytest.MonkeyPatch, after: int, said: bool
+    standin: StandIn,
+    ticker: Ticker,
+    demo: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    after: int,
+    said: bool,
 ) -> None:
     levels = iter([500 << 20])
     monkeypatch.setattr(gpu_memory, "used_bytes", lambda gpu, pids=None: next(levels, after << 20))

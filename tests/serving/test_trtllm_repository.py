@@ -64,7 +64,9 @@ def test_our_own_check_finds_nothing_wrong(path: Path, tmp_path: Path) -> None:
 
 def test_every_parameter_of_the_backend_has_one_place_and_is_written() -> None:
     known = {item.key for item in TENSORRT_LLM} - {"enable_trt_overlap"}
-    placed = {item.key for item in settings.FIXED} | {key for key, item in settings.PLACED.items() if item.engine}
+    placed = {item.key for item in settings.FIXED} | {
+        key for key, item in settings.PLACED.items() if item.engine
+    }
     assert set(settings.PLACED) - placed == {item.key for item in settings.AROUND}
     assert not placed & set(settings.PROFILE)
     assert set(settings.PROFILE) | placed == known | {"max_num_tokens"}
@@ -103,7 +105,10 @@ def test_no_variable_stays_open_and_blocks_read_back(release: str) -> None:
     ("values", "written"),
     [
         (ENGINE, ["preprocessing", "tensorrt_llm", "postprocessing", "fox"]),
-        (ENGINE | {"answers": "tensorrt_llm_bls"}, ["preprocessing", "tensorrt_llm", "postprocessing", "fox"]),
+        (
+            ENGINE | {"answers": "tensorrt_llm_bls"},
+            ["preprocessing", "tensorrt_llm", "postprocessing", "fox"],
+        ),
         (CHECKPOINT, ["fox"]),
     ],
 )

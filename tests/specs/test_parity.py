@@ -175,23 +175,31 @@ DOORS: dict[str, Doors] = {
     "loadtests.delete_study": Doors("loadtests:delete_study", "delete_study", "study delete"),
     "loadtests.start_quality_run": Doors("loadtests:new_quality_run", "start_quality_run", "quality start"),
     "loadtests.start_answer_run": Doors("loadtests:new_quality_run", "start_answer_run", "quality answers"),
-    "loadtests.cancel_quality_run": Doors("loadtests:cancel_quality_run", "cancel_quality_run", "quality cancel"),
-    "loadtests.repeat_quality_run": Doors("loadtests:repeat_quality_run", "repeat_quality_run", "quality repeat"),
-    "loadtests.delete_quality_run": Doors("loadtests:delete_quality_run", "delete_quality_run", "quality delete"),
+    "loadtests.cancel_quality_run": Doors(
+        "loadtests:cancel_quality_run", "cancel_quality_run", "quality cancel"
+    ),
+    "loadtests.repeat_quality_run": Doors(
+        "loadtests:repeat_quality_run", "repeat_quality_run", "quality repeat"
+    ),
+    "loadtests.delete_quality_run": Doors(
+        "loadtests:delete_quality_run", "delete_quality_run", "quality delete"
+    ),
     "loadtests.save_quality_gate": Doors("loadtests:new_quality_gate", "create_quality_gate", BY_YAML),
     "loadtests.delete_quality_gate": Doors(
         "loadtests:delete_quality_gate", "delete_quality_gate", "quality gate_delete"
     ),
-    "loadtests.waive_quality_gate": Doors("loadtests:waive_quality_gate", "waive_quality_gate", "quality waive"),
-    "loadtests.end_quality_waiver": Doors("loadtests:end_quality_waiver", "end_quality_waiver", "quality end_waiver"),
+    "loadtests.waive_quality_gate": Doors(
+        "loadtests:waive_quality_gate", "waive_quality_gate", "quality waive"
+    ),
+    "loadtests.end_quality_waiver": Doors(
+        "loadtests:end_quality_waiver", "end_quality_waiver", "quality end_waiver"
+    ),
     "loadtests.start_tuning": Doors("loadtests:new_tuning", "start_tuning", "tuning start"),
     "loadtests.cancel_tuning": Doors("loadtests:cancel_tuning", "cancel_tuning", "tuning cancel"),
     "loadtests.apply_tuning": Doors("loadtests:apply_tuning", "apply_tuning", "tuning apply"),
     "loadtests.delete_tuning": Doors("loadtests:delete_tuning", "delete_tuning", "tuning delete"),
     "loadtests.set_production": Doors("loadtests:production", "set_production", "load_test production"),
-    "loadtests.set_background_load": Doors(
-        "chat:conversation", "set_background_load", "load_run background"
-    ),
+    "loadtests.set_background_load": Doors("chat:conversation", "set_background_load", "load_run background"),
     "loadtests.keep_background_load": Doors(
         "chat:conversation", "keep_background_load", "(load_run background says how long at once)"
     ),

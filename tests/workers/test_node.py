@@ -102,7 +102,9 @@ def test_another_protocol_is_said_once_and_fails_nothing(
 
 def test_a_worker_of_another_protocol_never_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     made = reconcile.Reconciler(SimpleNamespace(jobs=SimpleNamespace()), lambda: None)  # type: ignore[arg-type]
-    monkeypatch.setattr(reconcile.leads, "Leadership", lambda duty, node_id: SimpleNamespace(mine=lambda: True))
+    monkeypatch.setattr(
+        reconcile.leads, "Leadership", lambda duty, node_id: SimpleNamespace(mine=lambda: True)
+    )
     row = SimpleNamespace(node_id="n-x")
     monkeypatch.setattr(reconcile.leads, "control_protocol", lambda: 99)
     assert not made._leads(row)  # type: ignore[arg-type]

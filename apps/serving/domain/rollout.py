@@ -272,9 +272,7 @@ def _missing(
     )
     # One that leaves its node still serves, and holds no replica's number any more.
     mine: Sequence[InstanceFact] = [
-        row
-        for row in situation.instances
-        if row.revision == revision.id and not (row.evicted and row.live)
+        row for row in situation.instances if row.revision == revision.id and not (row.evicted and row.live)
     ]
     here = sum(1 for row in mine if row.live and row.replica < revision.replicas)
     for replica in range(revision.replicas):

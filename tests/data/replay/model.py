@@ -1,7 +1,7 @@
 """An engine's answers as they were written down: the prompt names a case, its messages are sent one after the other.
 
-`cases.json` beside this file is {case: [message, ...]}: {"outputs": {name: value}, "final": bool} or {"error": text}; a
-text is a string or {"hex": bytes}. {prompt} and {bare} in it stand for the prompt, with and without special tokens.
+`cases.json` beside this file is {case: [message, ...]}: {"outputs": {name: value}, "final": bool} or {"error": text};
+a text is a string or {"hex": bytes}. {prompt} and {bare} in it stand for the prompt, with and without special tokens.
 """
 
 import json
