@@ -64,6 +64,15 @@ def _stream(
     return Record(due=due, sent=due + late, arrivals=times, **values)  # type: ignore[arg-type]
 
 
+def test_what_was_cut_off_before_its_usage_came_still_counts_what_arrived() -> None:
+    whole = Record(0, 0, arrivals=(1.0, 2.0), counts=None, tokens=6, ended=2.0)
+    cut = Record(0, 0, arrivals=(1.5,), counts=None, ended=3.0, result=UNFINISHED)
+    found = metrics.arrived_tokens(records.columns([whole, cut]))
+    assert found is not None
+    assert found[1].tolist() == [3.0, 3.0, 3.0]
+    assert metrics.arrived_tokens(records.columns([cut])) is None
+
+
 def test_latency_counts_from_the_moment_a_request_was_due() -> None:
     data = records.columns([_stream(1.0, 1.5, 0.1, 3, late=0.2)])
     found = metrics.summarise(data, Window(0, 10), "open")
