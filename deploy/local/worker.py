@@ -8,8 +8,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from apps.fleet import join_client
-from deploy.local import environment, manage, packages, programs, serving_environment
+from deploy.local import environment, join_client, manage, packages, programs, serving_environment
 from deploy.local.errors import Problem
 from deploy.local.home import Home, write_atomically
 from deploy.local.locks import exclusive

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +23,13 @@ def from_elsewhere(settings: Any) -> None:
     settings.INFLIGHT_METRICS_ON_LOOPBACK = False
 
 
-OPEN = {"dashboard:sign_in", "dashboard:healthz", "dashboard:readyz"}
+# The installer is read before a joining host has anything; it is a file of the source and holds no secret.
+OPEN = {"dashboard:sign_in", "dashboard:healthz", "dashboard:readyz", "fleet:installer"}
 # What says "no such thing" to everybody before it asks who calls.
 ANYBODYS_404 = {"api:unknown"}
 REFUSED = {302, 401, 403}
 # Read by programs with a token, never by a session; POST is not known there.
-TOKEN_ONLY = {"prometheus"}
+TOKEN_ONLY = {"prometheus", "fleet:source"}
 
 
 def addresses() -> Iterator[tuple[str, str]]:
@@ -120,6 +122,11 @@ OF_ANY_ACCOUNT = {
 
 def test_the_palette_of_an_account_without_a_role_is_empty() -> None:
     assert client_of(person()).get("/palette.json").json() == {"items": []}
+
+
+def test_the_installer_is_the_file_of_the_source() -> None:
+    given = Client().get("/fleet/-/install.py").content
+    assert given == (Path(__file__).parents[2] / "deploy/install_worker.py").read_bytes()
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/sign-in/"])

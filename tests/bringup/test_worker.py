@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from apps.fleet import join_client
-from apps.fleet.join_client import ExchangeFailed
-from deploy.local import environment, worker
+from deploy.local import environment, join_client, worker
 from deploy.local.errors import Problem
 from deploy.local.home import Home
+from deploy.local.join_client import ExchangeFailed
 from deploy.local.programs import Plan, programs
 
 HANDED = {

@@ -19,10 +19,11 @@ from apps.accounts.roles import ADMINISTRATOR, OPERATOR
 from apps.core import clock
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
 from apps.core.models import AuditEntry
-from apps.fleet import join_client, join_handover, join_source, join_tokens
-from apps.fleet.join_client import ExchangeFailed
+from apps.fleet import join_handover, join_source, join_tokens
 from apps.fleet.join_tokens import JoinRefused
 from apps.fleet.models import JoinToken
+from deploy.local import join_client
+from deploy.local.join_client import ExchangeFailed
 from tests.people import person
 
 POSTGRES, REDIS = "postgres://u:pw@db.example/inflight", "rediss://:pw@redis.example:6380"

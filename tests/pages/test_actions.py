@@ -325,10 +325,11 @@ def test_a_private_conversation_page_carries_its_turns(world: World, operator: C
     from apps.chat.models import Turn
 
     row = conversation_of(User.objects.get(username=OPERATOR), world.deployment)
-    Turn.objects.create(
+    row.head = Turn.objects.create(
         conversation=row, uid="t1", position=1, prompt="Why?", answer="Because.", state="done",
         metrics={"ttft_ms": 142.24, "tokens": 1234, "tokens_per_second": 38.4},
     )  # fmt: skip
+    row.save()
     text = operator.get(reverse("chat:conversation", args=[row.pk])).content.decode()
     assert "Because." in text
     assert "<b data-ttft>142</b>" in text

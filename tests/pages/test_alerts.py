@@ -162,7 +162,7 @@ def test_an_error_budget_keeps_its_windows(operator: Client) -> None:
         ({"value": ""}, "condition.value"),
         ({"value": "lots"}, "Enter a number."),
         ({"clear": "900"}, "clear must not be on the bad side"),
-        ({"kind": "state", "states": "asleep"}, "A deployment is never asleep."),
+        ({"kind": "state", "states": "dreaming"}, "A deployment is never dreaming."),
         ({"kind": "burn_rate", "indicator": "ttft", "objective": "99"}, "needs limit_ms"),
         ({"name": "kv-full"}, "already exists"),
     ],

@@ -158,7 +158,7 @@ def test_operators_deploy(demo: Deployment, role: str) -> None:
         ({"placement": {"device": "tpu"}}, "placement.device"),
         ({"placement": {"share": 0}}, "placement.share"),
         ({"placement": {"share": True}}, "placement.share"),
-        ({"placement": {"gpus": 2}}, "placement.gpus"),
+        ({"placement": {"gpus": 0}}, "placement.gpus"),
         ({"placement": "gpu"}, "placement"),
         ({"state": "ready"}, "state"),
     ],

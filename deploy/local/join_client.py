@@ -60,7 +60,7 @@ def exchange(url: str, token: str, node_id: str, hostname: str, ca: str = "") ->
             "There is no join token.", "Copy it from the page of the fleet: it is shown once."
         )
     body = json.dumps({"node_id": node_id, "hostname": hostname}).encode()
-    request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
+    request = urllib.request.Request(
         f"{url.rstrip('/')}/api/v1/join",
         data=body,
         headers={"Content-Type": "application/json", "Authorization": f"Bearer {token.strip()}"},
