@@ -47,7 +47,7 @@ UPHEAVAL_SECONDS = 3600
 # These wait more than they compute, for processes and for a browser. Files stay whole, as their servers are shared.
 # Browser tests keep their order: the journey with its whole stack comes first.
 AT_ONCE = {
-    "integration": ("-n", "3", "--dist", "loadfile"),
+    "integration": ("-n", "4", "--dist", "loadfile"),
     "triton": ("-n", "2", "--dist", "loadfile"),
     "browser": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
     "faults": ("-n", "3", "--dist", "loadfile"),
@@ -184,12 +184,15 @@ def _static_checks(suite: Suite) -> list[Result]:
 
 
 def _unit(suite: Suite, full: bool) -> list[Result]:
-    """Quick tests on SQLite, then those of them that touch the database on PostgreSQL; two at a time."""
+    """Quick tests on SQLite, then those of them that touch the database on PostgreSQL.
+
+    Three at a time: some wait for processes and files.
+    """
     marks = f"not ({' or '.join(KINDS)})"
     with_rows = suite.home.root / "reports/database-files.txt"
     with_rows.parent.mkdir(exist_ok=True)
     with_rows.unlink(missing_ok=True)
-    options: tuple[str, ...] = ("-n", "2", *FEWER_FILES)
+    options: tuple[str, ...] = ("-n", "3", *FEWER_FILES)
     results = [_pytest(suite, "unit", marks, full, *options, f"--note-database-files={with_rows}")]
     if with_rows.is_file():
         options += (f"--database-files={with_rows}",)

@@ -169,6 +169,7 @@ def test_without_an_engine_it_says_what_to_do(tmp_path: Path, monkeypatch: pytes
     assert batching.find_engine() == folder / "model.gguf"
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.timeout(240)
 def test_a_short_run_of_the_whole(
