@@ -49,7 +49,7 @@ UPHEAVAL_SECONDS = 3600
 AT_ONCE = {
     "integration": ("-n", "4", "--dist", "loadfile"),
     "triton": ("-n", "2", "--dist", "loadfile"),
-    "browser": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+    "browser": ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
     "faults": ("-n", "3", "--dist", "loadfile"),
 }
 # Each process of a stage would else import all the test files, which takes longer than some stages do.

@@ -141,10 +141,23 @@ def _open(page: Page, case: Case, talk: int) -> None:
     page.goto(case.path.format(conversation=talk))
 
 
-@pytest.mark.parametrize("case", PAGES, ids=lambda case: case.path)
-def test_a_page_at_every_width_and_theme(tab: Tab, talk: int, case: Case) -> None:
-    page = tab.page
+# Rows, session and page are made anew for each test, which takes as long as a look at a page.
+TOGETHER = 4
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [PAGES[first : first + TOGETHER] for first in range(0, len(PAGES), TOGETHER)],
+    ids=lambda cases: cases[0].path,
+)
+def test_pages_at_every_width_and_theme(tab: Tab, talk: int, cases: tuple[Case, ...]) -> None:
+    assert {case.path: wrong for case in cases if (wrong := _look(tab.page, case, talk))} == {}
+
+
+def _look(page: Page, case: Case, talk: int) -> dict[str, list[str]]:
+    """What is wrong with a page, by width and theme."""
     page.set_viewport_size({"width": 1440, "height": 900})
+    page.emulate_media(color_scheme="light")
     _open(page, case, talk)
     page.wait_for_load_state("networkidle")
     checks.assert_still(page)
@@ -157,7 +170,7 @@ def test_a_page_at_every_width_and_theme(tab: Tab, talk: int, case: Case) -> Non
             wrong = checks.problems(page)
             if wrong:
                 found[f"{width} {theme}"] = wrong
-    assert found == {}
+    return found
 
 
 def _keyboard(page: Page, case: Case) -> None:
@@ -168,10 +181,10 @@ def _keyboard(page: Page, case: Case) -> None:
         assert checks.tab_to(page, "[data-divider]") == []
         return
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("document.activeElement.className") == "skip", case.path
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
-    assert checks.tab_to(page, case.action) == []
+    assert checks.tab_to(page, case.action) == [], case.path
 
 
 def test_every_page_has_its_content_without_scripts(
