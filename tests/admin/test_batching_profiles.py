@@ -17,7 +17,7 @@ from apps.serving.models import BatchingProfile
 from tests import objects
 from tests.people import client_of, person
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 DATA: dict[str, Any] = {
     "name": "small",
     "engine": "llamacpp",

@@ -15,7 +15,7 @@ from apps.serving.models import Deployment
 from tests import objects
 from tests.people import client_of, person
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
 
 @pytest.fixture

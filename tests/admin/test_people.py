@@ -15,7 +15,7 @@ from apps.accounts.services import authenticate_token
 from apps.core.models import AuditEntry
 from tests.people import client_of, person
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 PASSWORD = "correct horse battery"
 
 
