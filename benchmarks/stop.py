@@ -36,12 +36,16 @@ def running(port: int) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("inflight_requests_running"))
 
 
-def conversation(page: Page, stack: Stack) -> None:
-    """Sign in and open a conversation with the demo deployment."""
+def sign_in(page: Page, stack: Stack) -> None:
+    """As the administrator."""
     page.goto("/")
     page.fill("[name=username]", "admin")
     page.fill("[name=password]", (stack.home / "admin-password").read_text(encoding="utf-8").strip())
     page.get_by_role("button", name="Sign in").click()
+
+
+def conversation(page: Page) -> None:
+    """A fresh one with the demo deployment: after what was stopped before, its answers would be short."""
     page.goto("/playground/")
     page.locator("form", has=page.locator("input[name=deployment][value=demo]")).first.get_by_role(
         "button"
@@ -52,6 +56,7 @@ def conversation(page: Page, stack: Stack) -> None:
 
 def one_stop(page: Page, port: int) -> float:
     """Seconds from the press to a free slot."""
+    conversation(page)
     page.fill("#prompt", QUESTION)
     page.keyboard.press("Enter")
     button = page.get_by_role("button", name="Stop the answer")
@@ -77,7 +82,7 @@ def measure(stops: int) -> list[float]:
         port = next(int(row["metrics_port"]) for row in rows if row["state"] == "serving")
         chromium = playwright.chromium.launch(executable_path=found, args=FLAGS)
         page = chromium.new_page(base_url=stack.url)
-        conversation(page, stack)
+        sign_in(page, stack)
         took = [one_stop(page, port) for _number in range(stops)]
         chromium.close()
     return took
