@@ -9,7 +9,8 @@ from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apps.chat.prompt_sets import PROMPT_LIMIT
-from apps.core.exceptions import Finding, InvalidInput
+from apps.core.exceptions import InvalidInput
+from apps.core.refused import refused_fields
 
 LEAST_SIDES, MOST_SIDES = 2, 4
 MOST_QUESTIONS = 50
@@ -53,19 +54,8 @@ def read(data: Mapping[str, Any]) -> ComparisonFields:
     try:
         found = ComparisonFields.model_validate(dict(data))
     except ValidationError as error:
-        findings = tuple(
-            Finding(
-                "invalid_value",
-                "error",
-                f"{problem['msg']}.",
-                ".".join(map(str, problem["loc"])),
-                _("Give the fields that the API's description of a comparison lists."),
-            )
-            for problem in error.errors(include_url=False)
-        )
-        first = findings[0]
-        raise InvalidInput(
-            first.id, first.message, field=first.where, remedy=first.remedy, findings=findings
+        raise refused_fields(
+            error, _("Give the fields that the API's description of a comparison lists.")
         ) from error
     _one_source(found)
     return found

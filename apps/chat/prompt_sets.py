@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from apps.accounts.roles import Action, require
 from apps.chat.compared_models import PromptSet
 from apps.core import audit
-from apps.core.exceptions import Finding, InvalidInput, NotFound
+from apps.core.exceptions import NotFound
+from apps.core.refused import refused_fields
 from apps.serving.inputs import assign
 
 MOST_PROMPTS = 200
@@ -118,19 +119,8 @@ def _checked(values: Mapping[str, Any]) -> PromptSetFields:
     try:
         found = PromptSetFields.model_validate(dict(values))
     except ValidationError as error:
-        findings = tuple(
-            Finding(
-                "invalid_value",
-                "error",
-                f"{problem['msg']}.",
-                ".".join(map(str, problem["loc"])),
-                _("Give 1 to %(most)d prompts, none of them empty.") % {"most": MOST_PROMPTS},
-            )
-            for problem in error.errors(include_url=False)
-        )
-        first = findings[0]
-        raise InvalidInput(
-            first.id, first.message, field=first.where, remedy=first.remedy, findings=findings
+        raise refused_fields(
+            error, _("Give 1 to %(most)d prompts, none of them empty.") % {"most": MOST_PROMPTS}
         ) from error
     # PostgreSQL refuses NUL.
     found.prompts = [prompt.replace("\x00", "") for prompt in found.prompts]

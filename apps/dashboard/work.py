@@ -65,16 +65,21 @@ def current_stage(build: Build) -> str:
 
 
 def _build(build: Build) -> Work:
+    url = reverse("engines:build", args=[build.number])
+    return _numbered(build, _("Build %(build)s") % {"build": build}, url, current_stage(build))
+
+
+def _numbered(row: Build | LoadRun | QualityRun, title: str, url: str, stage: str) -> Work:
     return Work(
-        key=f"build-{build.number}",
-        title=_("Build %(build)s") % {"build": build},
-        url=reverse("engines:build", args=[build.number]),
-        state=build.state,
-        tone=build.machine.tones[build.state],
-        stage=current_stage(build),
-        progress=build.progress if build.state == "running" else None,
-        eta_seconds=build.eta_seconds,
-        since=build.state_since,
+        key=f"{row.kind}-{row.number}",
+        title=title,
+        url=url,
+        state=row.state,
+        tone=row.machine.tones[row.state],
+        stage=stage,
+        progress=row.progress if row.state == "running" else None,
+        eta_seconds=row.eta_seconds,
+        since=row.state_since,
     )
 
 
@@ -107,28 +112,10 @@ def _deployment(deployment: Deployment) -> Work:
 
 
 def _load_run(run: LoadRun) -> Work:
-    return Work(
-        key=f"loadrun-{run.number}",
-        title=_("Load run %(run)s") % {"run": run},
-        url=reverse("loadtests:run", args=[run.number]),
-        state=run.state,
-        tone=run.machine.tones[run.state],
-        stage=run.sentence,
-        progress=run.progress if run.state == "running" else None,
-        eta_seconds=run.eta_seconds,
-        since=run.state_since,
-    )
+    url = reverse("loadtests:run", args=[run.number])
+    return _numbered(run, _("Load run %(run)s") % {"run": run}, url, run.sentence)
 
 
 def _quality_run(run: QualityRun) -> Work:
-    return Work(
-        key=f"qualityrun-{run.number}",
-        title=_("Quality run %(run)s") % {"run": run},
-        url=reverse("loadtests:quality_run", args=[run.number]),
-        state=run.state,
-        tone=run.machine.tones[run.state],
-        stage=run.sentence,
-        progress=run.progress if run.state == "running" else None,
-        eta_seconds=run.eta_seconds,
-        since=run.state_since,
-    )
+    url = reverse("loadtests:quality_run", args=[run.number])
+    return _numbered(run, _("Quality run %(run)s") % {"run": run}, url, run.sentence)

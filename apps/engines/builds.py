@@ -13,7 +13,8 @@ from django.utils.translation import gettext as _
 from apps.accounts.roles import Action, require
 from apps.core import audit, clock
 from apps.core.exceptions import InfrastructureError, InvalidInput, NotPossibleNow
-from apps.core.transitions import amend, announce, transition
+from apps.core.jobs import ask_to_cancel
+from apps.core.transitions import announce, transition
 from apps.engines import dispatch, paths, states
 from apps.engines.domain.build_spec import DISK_RESERVE_BYTES
 from apps.engines.domain.trtllm.spec import TrtllmSpec
@@ -79,27 +80,17 @@ def retry_build(actor: audit.Actor, build: Build) -> Build:
 def cancel_build(actor: audit.Actor, build: Build) -> Build:
     """Cancel a build: a queued one at once, a running one as soon as its worker has ended it (under 5 s)."""
     require(actor, Action.OPERATE)
-    now = clock.now()
-    if build.state == states.QUEUED and transition(
-        build,
-        states.CANCELLED,
-        actor=actor,
-        sources=[states.QUEUED],
-        reason="cancelled",
-        sentence=_("Cancelled before it began."),
-        cancel_requested_at=now,
-        finished_at=now,
-    ):
-        return build
-    with transaction.atomic():
-        if not amend(build, states=[states.RUNNING], cancel_requested_at=build.cancel_requested_at or now):
-            raise NotPossibleNow(
-                "build_ended",
-                _("Build #%(number)s has ended: %(state)s.") % {"number": build.number, "state": build.state},
-                remedy=_("There is nothing to cancel."),
-            )
-        audit.record(actor, "build.cancel", build, from_state=build.state)
-    return build
+    return ask_to_cancel(
+        actor, build, "build.cancel", before_it_began=_("Cancelled before it began."), ended=_has_ended
+    )
+
+
+def _has_ended(build: Build) -> NotPossibleNow:
+    return NotPossibleNow(
+        "build_ended",
+        _("Build #%(number)s has ended: %(state)s.") % {"number": build.number, "state": build.state},
+        remedy=_("There is nothing to cancel."),
+    )
 
 
 def _start(actor: audit.Actor, spec: Spec, checkpoint: Checkpoint, profile: BuildProfile | None) -> Build:

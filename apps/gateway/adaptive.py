@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from apps.accounts.roles import Action, require
 from apps.core import audit, clock
-from apps.core.exceptions import Finding, InvalidInput
+from apps.core.exceptions import InvalidInput
 from apps.core.models import AuditEntry
+from apps.core.refused import refused_fields
 from apps.gateway import table
 from apps.gateway.adaptive_models import AdaptiveAdmission
 from apps.serving import policies
@@ -123,20 +124,7 @@ def _checked(data: Mapping[str, Any]) -> AdaptiveFields:
     try:
         return AdaptiveFields.model_validate(dict(data))
     except ValidationError as error:
-        findings = tuple(
-            Finding(
-                "invalid_value",
-                "error",
-                f"{problem['msg'].removeprefix('Value error, ')}.",
-                ".".join(map(str, problem["loc"])),
-                _("docs/tuning.md lists the settings of adaptive batching."),
-            )
-            for problem in error.errors()
-        )
-        first = findings[0]
-        raise InvalidInput(
-            first.id, first.message, field=first.where, remedy=first.remedy, findings=findings
-        ) from error
+        raise refused_fields(error, _("docs/tuning.md lists the settings of adaptive batching.")) from error
 
 
 # ---------------------------------------------------------------------- for the controller

@@ -7,14 +7,13 @@ from typing import Any
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
-from apps.core.exceptions import Finding, InvalidInput
+from apps.core.exceptions import InvalidInput
+from apps.core.refused import refused_fields
 from apps.loadtests import selectors
 from apps.loadtests.domain.compare import METRICS
 from apps.loadtests.domain.datasets import DatasetProblem, load
 from apps.loadtests.domain.scenario import Scenario, parse
 from apps.serving.models import Deployment
-
-ROOT_MESSAGE = "Value error, "
 
 
 def scenario(value: Any) -> Scenario:
@@ -22,20 +21,7 @@ def scenario(value: Any) -> Scenario:
     try:
         found = value if isinstance(value, Scenario) else parse(value)
     except ValidationError as error:
-        findings = tuple(
-            Finding(
-                "invalid_value",
-                "error",
-                f"{problem['msg'].removeprefix(ROOT_MESSAGE)}.".replace("..", "."),
-                ".".join(map(str, problem["loc"])),
-                _("docs/load-tests.md lists the fields of a scenario."),
-            )
-            for problem in error.errors()
-        )
-        first = findings[0]
-        raise InvalidInput(
-            first.id, first.message, field=first.where, remedy=first.remedy, findings=findings
-        ) from error
+        raise refused_fields(error, _("docs/load-tests.md lists the fields of a scenario.")) from error
     check_dataset(found)
     return found
 

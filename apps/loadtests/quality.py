@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db import transaction
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, require
-from apps.core import audit, clock
-from apps.core.exceptions import InfrastructureError, InvalidInput, NotPossibleNow
-from apps.core.transitions import amend, announce, transition
+from apps.core import audit
+from apps.core.exceptions import InvalidInput, NotPossibleNow
+from apps.core.jobs import ask_to_cancel, create_numbered
+from apps.core.transitions import announce
 from apps.engines import selectors as engine_selectors
 from apps.engines import states as engine_states
 from apps.engines.models import BuildProfile, Engine
@@ -27,11 +27,11 @@ from apps.loadtests.policy import (
     QUALITY_ANSWER_TOKENS,
     QUALITY_WINDOWS,
 )
+from apps.loadtests.runs import contended_runs
 from apps.serving import selectors as serving
 from apps.serving.inputs import assign
 from apps.serving.models import Deployment
 
-NUMBER_TRIES = 5
 GATE_FIELDS = (
     "name",
     "build_profile",
@@ -79,28 +79,17 @@ def start_answer_run(
 def cancel_quality_run(actor: User | str, row: QualityRun) -> QualityRun:
     """Cancel a run: a queued one at once, a running one within seconds. What it wrote helps a later one."""
     require(actor, Action.OPERATE)
-    now = clock.now()
-    if row.state == states.QUEUED and transition(
-        row,
-        states.CANCELLED,
-        actor=actor,
-        sources=[states.QUEUED],
-        reason="cancelled",
-        sentence=_("Cancelled before it began."),
-        cancel_requested_at=now,
-        finished_at=now,
-    ):
-        return row
-    with transaction.atomic():
-        if not amend(row, states=[states.RUNNING], cancel_requested_at=row.cancel_requested_at or now):
-            raise NotPossibleNow(
-                "run_ended",
-                _("Quality run #%(number)s has ended: %(state)s.")
-                % {"number": row.number, "state": row.state},
-                remedy=_("There is nothing to cancel."),
-            )
-        audit.record(actor, "qualityrun.cancel", row, from_state=row.state)
-    return row
+    return ask_to_cancel(
+        actor, row, "qualityrun.cancel", before_it_began=_("Cancelled before it began."), ended=_has_ended
+    )
+
+
+def _has_ended(row: QualityRun) -> NotPossibleNow:
+    return NotPossibleNow(
+        "run_ended",
+        _("Quality run #%(number)s has ended: %(state)s.") % {"number": row.number, "state": row.state},
+        remedy=_("There is nothing to cancel."),
+    )
 
 
 def repeat_quality_run(actor: User | str, row: QualityRun) -> QualityRun:
@@ -307,25 +296,19 @@ def _sizes(windows: int, answer_tokens: int) -> dict[str, int]:
 
 
 def _begin(actor: User | str, **columns: Any) -> QualityRun:
-    for _try in range(NUMBER_TRIES):
-        try:
-            with transaction.atomic():
-                highest = QualityRun.objects.aggregate(highest=Max("number"))["highest"] or 0
-                row = QualityRun.objects.create(
-                    state=states.QUALITYRUN.initial,
-                    number=highest + 1,
-                    requested_by=actor if isinstance(actor, User) else None,
-                    **columns,
-                )
-                audit.record(actor, "qualityrun.queued", row, to_state=row.state)
-                announce(row)
-                dispatch.on_commit(row)
-        except IntegrityError:
-            continue
+    def create(number: int) -> QualityRun:
+        row = QualityRun.objects.create(
+            state=states.QUALITYRUN.initial,
+            number=number,
+            requested_by=actor if isinstance(actor, User) else None,
+            **columns,
+        )
+        audit.record(actor, "qualityrun.queued", row, to_state=row.state)
+        announce(row)
+        dispatch.on_commit(row)
         return row
-    raise InfrastructureError(
-        "runs_contended", _("Too many runs are being started at once."), remedy=_("Try again in a moment.")
-    )
+
+    return create_numbered(QualityRun, create, contended_runs())
 
 
 def profile_of(engine: Engine) -> BuildProfile | None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db import transaction
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, require
-from apps.core import audit, clock
+from apps.core import audit
 from apps.core.exceptions import InfrastructureError, NotPossibleNow
-from apps.core.transitions import amend, announce, transition
+from apps.core.jobs import ask_to_cancel, create_numbered
+from apps.core.transitions import announce
 from apps.loadtests import dispatch, inputs, limits, states
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadRun, LoadTest, ProductionMark, Study
@@ -24,7 +24,6 @@ from apps.serving import selectors as serving
 from apps.serving.inputs import assign
 from apps.serving.models import Deployment
 
-NUMBER_TRIES = 5
 SEEDS = 2**31 - 1
 
 
@@ -107,29 +106,31 @@ def begin(
         limits.check(actor, scenario, deployment, allowed)
     # A study gives its runs their seed, so that each repeat asks every arm the same.
     seed = columns.pop("seed", scenario.seed if scenario.seed is not None else secrets.randbelow(SEEDS))
-    for _try in range(NUMBER_TRIES):
-        try:
-            with transaction.atomic():
-                highest = LoadRun.objects.aggregate(highest=Max("number"))["highest"] or 0
-                row = LoadRun.objects.create(
-                    state=states.LOADRUN.initial,
-                    number=highest + 1,
-                    test=test,
-                    target=scenario.target,
-                    deployment=deployment,
-                    scenario=scenario.model_dump(mode="json"),
-                    seed=seed,
-                    allow_production=allowed,
-                    requested_by=actor if isinstance(actor, User) else None,
-                    **columns,
-                )
-                audit.record(actor, "loadrun.queued", row, to_state=row.state)
-                announce(row)
-                dispatch.on_commit(row)
-        except IntegrityError:
-            continue
+
+    def create(number: int) -> LoadRun:
+        row = LoadRun.objects.create(
+            state=states.LOADRUN.initial,
+            number=number,
+            test=test,
+            target=scenario.target,
+            deployment=deployment,
+            scenario=scenario.model_dump(mode="json"),
+            seed=seed,
+            allow_production=allowed,
+            requested_by=actor if isinstance(actor, User) else None,
+            **columns,
+        )
+        audit.record(actor, "loadrun.queued", row, to_state=row.state)
+        announce(row)
+        dispatch.on_commit(row)
         return row
-    raise InfrastructureError(
+
+    return create_numbered(LoadRun, create, contended_runs())
+
+
+def contended_runs() -> InfrastructureError:
+    """Numbers of runs were taken by others again and again."""
+    return InfrastructureError(
         "runs_contended", _("Too many runs are being started at once."), remedy=_("Try again in a moment.")
     )
 
@@ -137,27 +138,17 @@ def begin(
 def stop_run(actor: User | str, row: LoadRun) -> LoadRun:
     """Stop a run: a queued one at once; a running one sends nothing more, and keeps what it has measured."""
     require(actor, Action.OPERATE)
-    now = clock.now()
-    if row.state == states.QUEUED and transition(
-        row,
-        states.CANCELLED,
-        actor=actor,
-        sources=[states.QUEUED],
-        reason="cancelled",
-        sentence=_("Stopped before it began."),
-        cancel_requested_at=now,
-        finished_at=now,
-    ):
-        return row
-    with transaction.atomic():
-        if not amend(row, states=[states.RUNNING], cancel_requested_at=row.cancel_requested_at or now):
-            raise NotPossibleNow(
-                "run_ended",
-                _("Run #%(number)s has ended: %(state)s.") % {"number": row.number, "state": row.state},
-                remedy=_("There is nothing to stop."),
-            )
-        audit.record(actor, "loadrun.stop", row, from_state=row.state)
-    return row
+    return ask_to_cancel(
+        actor, row, "loadrun.stop", before_it_began=_("Stopped before it began."), ended=_has_ended
+    )
+
+
+def _has_ended(row: LoadRun) -> NotPossibleNow:
+    return NotPossibleNow(
+        "run_ended",
+        _("Run #%(number)s has ended: %(state)s.") % {"number": row.number, "state": row.state},
+        remedy=_("There is nothing to stop."),
+    )
 
 
 def delete_run(actor: User | str, row: LoadRun) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db import transaction
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, require
 from apps.core import audit, clock
 from apps.core.exceptions import InflightError, InfrastructureError, InvalidInput, NotPossibleNow
+from apps.core.jobs import create_numbered
 from apps.core.transitions import amend, announce, transition
 from apps.fleet.selectors import free_share, slots_for_work
 from apps.loadtests import comparing, inputs, limits, runs, states
@@ -33,7 +33,6 @@ from apps.serving import states as serving_states
 from apps.serving.models import BatchingProfile, Deployment
 
 log = logging.getLogger(__name__)
-NUMBER_TRIES = 5
 
 
 def start_comparison(
@@ -348,27 +347,24 @@ def _room_for(count: int) -> int:
 
 
 def _create(actor: User | str, **columns: Any) -> Study:
-    for _try in range(NUMBER_TRIES):
-        try:
-            with transaction.atomic():
-                highest = Study.objects.aggregate(highest=Max("number"))["highest"] or 0
-                row = Study.objects.create(
-                    state=states.STUDY.initial,
-                    number=highest + 1,
-                    seed=secrets.randbelow(runs.SEEDS),
-                    requested_by=actor if isinstance(actor, User) else None,
-                    **columns,
-                )
-                audit.record(actor, "study.started", row, to_state=row.state)
-                announce(row)
-        except IntegrityError:
-            continue
+    def create(number: int) -> Study:
+        row = Study.objects.create(
+            state=states.STUDY.initial,
+            number=number,
+            seed=secrets.randbelow(runs.SEEDS),
+            requested_by=actor if isinstance(actor, User) else None,
+            **columns,
+        )
+        audit.record(actor, "study.started", row, to_state=row.state)
+        announce(row)
         return row
-    raise InfrastructureError(
+
+    contended = InfrastructureError(
         "studies_contended",
         _("Too many studies are being started at once."),
         remedy=_("Try again in a moment."),
     )
+    return create_numbered(Study, create, contended)
 
 
 def _make_servers(

@@ -8,14 +8,15 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db import transaction
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from apps.accounts.roles import Action, require
 from apps.core import audit, clock
-from apps.core.exceptions import Finding, InfrastructureError, InvalidInput, NotFound, NotPossibleNow
+from apps.core.exceptions import InfrastructureError, InvalidInput, NotFound, NotPossibleNow
+from apps.core.jobs import create_numbered
+from apps.core.refused import refused_fields
 from apps.core.transitions import amend, announce
 from apps.loadtests import inputs, limits, runs, tuning_servers, tuning_space, tuning_steps
 from apps.loadtests import tuning_states as states
@@ -31,7 +32,6 @@ from apps.serving import services as serving_services
 from apps.serving.domain.acting import EngineKind
 from apps.serving.models import BatchingProfile, Deployment
 
-NUMBER_TRIES = 5
 # Of a trial where nobody gives a scenario: longer than a turn of the batching study's, as there are no repeats.
 WARM_UP_SECONDS, MEASURED_SECONDS = 6.0, 30.0
 
@@ -175,20 +175,7 @@ def parse(request: Any) -> TuningFields:
     try:
         return request if isinstance(request, TuningFields) else TuningFields.model_validate(request)
     except ValidationError as error:
-        findings = tuple(
-            Finding(
-                "invalid_value",
-                "error",
-                f"{problem['msg'].removeprefix(inputs.ROOT_MESSAGE)}.".replace("..", "."),
-                ".".join(map(str, problem["loc"])),
-                _("docs/tuning.md lists the fields of a tuning."),
-            )
-            for problem in error.errors()
-        )
-        first = findings[0]
-        raise InvalidInput(
-            first.id, first.message, field=first.where, remedy=first.remedy, findings=findings
-        ) from error
+        raise refused_fields(error, _("docs/tuning.md lists the fields of a tuning.")) from error
 
 
 # ---------------------------------------------------------------------- inside
@@ -226,26 +213,23 @@ def _plain(parameter: Parameter) -> dict[str, Any]:
 
 
 def _create(actor: User | str, **columns: Any) -> Tuning:
-    for _try in range(NUMBER_TRIES):
-        try:
-            with transaction.atomic():
-                highest = Tuning.objects.aggregate(highest=Max("number"))["highest"] or 0
-                row = Tuning.objects.create(
-                    state=states.TUNING.initial,
-                    number=highest + 1,
-                    requested_by=actor if isinstance(actor, User) else None,
-                    **columns,
-                )
-                audit.record(actor, "tuning.started", row, to_state=row.state)
-                announce(row)
-        except IntegrityError:
-            continue
+    def create(number: int) -> Tuning:
+        row = Tuning.objects.create(
+            state=states.TUNING.initial,
+            number=number,
+            requested_by=actor if isinstance(actor, User) else None,
+            **columns,
+        )
+        audit.record(actor, "tuning.started", row, to_state=row.state)
+        announce(row)
         return row
-    raise InfrastructureError(
+
+    contended = InfrastructureError(
         "tunings_contended",
         _("Too many tunings are being started at once."),
         remedy=_("Try again in a moment."),
     )
+    return create_numbered(Tuning, create, contended)
 
 
 def _applicable(row: Tuning, number: int | None) -> Trial:
