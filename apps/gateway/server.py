@@ -45,6 +45,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self._began = 0.0
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        # Clients send head and body apart: what comes after a head belongs to its body, until that is whole.
+        self._in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepted: the clock of its first request runs."""
@@ -64,7 +66,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request, or of its end."""
-        if not self._began:
+        if not self._began and not self._in_body:
             self._began = time.perf_counter()
             if self._head_timer is None:
                 self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_too_slow)
@@ -91,8 +93,14 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._began = 0.0
+        self._in_body = True
         self._cancel_head_timer()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is whole: what comes now begins another request."""
+        self._in_body = False
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP, in the form that clients of this API read."""
@@ -114,7 +122,10 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _head_too_slow(self) -> None:
         self._head_timer = None
-        if not self.transport.is_closing():
+        if self.cycle is not None and not self.cycle.response_complete:
+            # An answer runs: the beginning of a next request, or a line break too many, does not cut it.
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_too_slow)
+        elif not self.transport.is_closing():
             self.transport.abort()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from functools import partial
 from typing import Any
 
 import openai as official
 import pytest
 
-from tests.gateway.path.serving import Served, double, openai, post, route, served, triton
+from tests.gateway.path.serving import KEY, Served, double, openai, post, route, served, triton
 from tests.streaming.upstreams import Upstream, delta, grpc_server, http_server, last, never
 from tests.support.waiting import aeventually
 
@@ -144,6 +145,28 @@ async def test_a_head_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
                 await reader.read()
                 raise ConnectionResetError
         writer.close()
+
+
+@pytest.mark.parametrize("more", [b"", b"\r\n"])
+async def test_a_body_that_came_apart_from_its_head_ends_no_stream(
+    monkeypatch: pytest.MonkeyPatch, more: bytes
+) -> None:
+    """Most clients send them so. What came after the head was once taken for a next one that never ends."""
+    monkeypatch.setattr("apps.gateway.server.HEAD_SECONDS", 0.05)
+    upstream = Upstream([delta("a"), partial(asyncio.sleep, 0.2), last("b")])
+    head, _, body = post(KEY, STREAM).partition(b"\r\n\r\n")
+    async with http_server(upstream) as endpoint, served(route(triton(endpoint))) as gate:
+        reader, writer = await gate.raw(head + b"\r\n\r\n")
+        await aeventually(lambda: gate.parts.calls)
+        writer.write(body)
+        async with asyncio.timeout(10):
+            said = await reader.readuntil(b'"content":"a"')
+            writer.write(more)
+            said = await reader.readuntil(b"[DONE]")
+        writer.close()
+        record = await gate.last()
+    assert b'"content":"b"' in said
+    assert record.outcome == "ok"
 
 
 async def test_a_process_that_ends_tells_its_streams() -> None:
