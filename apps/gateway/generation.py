@@ -20,6 +20,7 @@ from apps.gateway.call import Call
 from apps.gateway.domain.facts import KeyFacts, Route, Upstream
 from apps.gateway.errors import ApiError
 from apps.gateway.http import check_json
+from apps.gateway.relay import StreamRelay
 from apps.gateway.upstreams.openai import ExternalAnswer
 from apps.gateway.upstreams.triton import StreamFailed, TokenStream
 from apps.gateway.wire.answers import DONE, ChatWriter, CompletionWriter, Writer
@@ -35,7 +36,6 @@ from apps.streaming.token_source import (
     GenerationRequest,
     StreamEnd,
     StreamError,
-    TokenDelta,
     TokenEvent,
     TokenLogprob,
 )
@@ -63,8 +63,7 @@ class Generation(Call):
     letters = 0
     # Tokens of the prompt as they are guessed from its length, until the engine counts them.
     _asked_tokens = 0
-    # Whether the engine counts the tokens of each message.
-    _counts = False
+    _relay: StreamRelay | None = None
 
     async def serve(self) -> None:
         """See the module."""
@@ -156,7 +155,7 @@ class Generation(Call):
     def _settle(self) -> None:
         """Tell the limits what was used. A stream that was cut off used what it had sent, though nobody told so."""
         sent = self.running.tokens if self.running is not None else 0
-        if self.completion_tokens is None and self._counts:
+        if self.completion_tokens is None and self._relay is not None and self._relay.counts:
             self.completion_tokens = sent
         if self.grant is not None:
             began = self.ttft is not None
@@ -236,27 +235,21 @@ class Generation(Call):
             stream.close()
 
     async def _stream(self, stream: TokenStream, events: list[TokenEvent], writer: Writer) -> None:
-        """The hot path: what came together goes out together."""
-        exchange, running, keeps = self.exchange, self.running, bool(self.route and self.route.record_bodies)
+        """What comes while this waits goes past it: see apps.gateway.relay."""
+        exchange = self.exchange
+        texts = self.answer_text if self.route and self.route.record_bodies else None
+        self._relay = relay = StreamRelay(exchange, writer, self.running, texts, self._touched)
         await self.start_stream()
-        out = [writer.opening()]
-        while True:
-            for event in events:
-                if type(event) is TokenDelta:
-                    out.append(writer.delta(event))
-                    if running is not None:
-                        running.tokens += 1 if event.tokens is None else event.tokens
-                        running.counted = event.tokens is not None
-                    self._counts = event.tokens is not None
-                    if keeps:
-                        self.answer_text.append(event.text)
-                elif isinstance(event, StreamEnd):
-                    await self._finish(event, out, writer)
-                    return
-            await exchange.write(b"".join(out))
-            out.clear()
+        relay.out.append(writer.opening())
+        stream.divert(relay)
+        while (end := relay.add(events)) is None:
+            await exchange.write(relay.taken())
             events = await stream.read()
             self.since = exchange.last_write
+        await self._finish(end, relay.out, writer)
+
+    def _touched(self, moment: float) -> None:
+        self.since = moment
 
     async def _finish(self, end: StreamEnd, out: list[bytes], writer: Writer) -> None:
         self._counted(end)

@@ -21,6 +21,8 @@ REQUEST_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
 BEGAN = "inflight.began"
 # ... and how to cut the connection.
 ABORT = "inflight.abort"
+# ... and a function that says whether what is written now goes out now.
+DIRECT = "inflight.direct"
 
 
 class ClientGone(Exception):
@@ -34,6 +36,7 @@ class Exchange:
     """
 
     __slots__ = (
+        "_direct",
         "_receive",
         "_send",
         "began",
@@ -53,6 +56,7 @@ class Exchange:
     def __init__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
         self.scope = scope
         self._receive, self._send = receive, send
+        self._direct = scope.get(DIRECT)
         now = time.perf_counter()
         self.began: float = scope.get(BEGAN) or now
         self.began_at = time.time() - (now - self.began)
@@ -126,6 +130,21 @@ class Exchange:
         finally:
             self.last_write = time.perf_counter()
             self.sending_since = 0.0
+
+    def ready(self) -> bool:
+        """Whether `push` may be called: the answer has begun and its client takes what it is sent."""
+        return self._direct is not None and self.started and not self.finished and bool(self._direct())
+
+    def push(self, data: bytes) -> None:
+        """`write` where nothing has to be waited for; only after `ready`, in the same turn of the loop."""
+        sending = self._send({"type": "http.response.body", "body": data, "more_body": True})
+        try:
+            sending.send(None)
+        except StopIteration:
+            self.last_write = time.perf_counter()
+        else:
+            sending.close()
+            raise RuntimeError("the server waited though it had said that it would not")
 
     async def reply(
         self, status: int, body: bytes, headers: Headers | None = None, content_type: bytes = JSON

@@ -24,7 +24,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from apps.gateway.errors import ApiError
-from apps.gateway.http import ABORT, BEGAN
+from apps.gateway.http import ABORT, BEGAN, DIRECT
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8001
@@ -47,6 +47,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         # Clients send head and body apart: what comes after a head belongs to its body, until that is whole.
         self._in_body = False
+        self._writes_at_once = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepted: the clock of its first request runs."""
@@ -76,9 +77,14 @@ class GatewayProtocol(HttpToolsProtocol):
         """A request's first line."""
         super().on_message_begin()
         self._head_bytes = 0
+        if self._writes_at_once:
+            # A head and its body go out together again.
+            self._writes_at_once = False
+            self.transport.set_write_buffer_limits()
         scope = cast(dict[str, Any], self.scope)
         scope[BEGAN] = self._began or time.perf_counter()
         scope[ABORT] = self.transport.abort
+        scope[DIRECT] = self._direct
 
     def on_url(self, url: bytes) -> None:
         """Part of the address."""
@@ -108,6 +114,16 @@ class GatewayProtocol(HttpToolsProtocol):
         head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
         self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
         self.transport.close()
+
+    def _direct(self) -> bool:
+        """Whether what is written now goes out now. From the first question on nothing waits for the loop's turn.
+
+        uvloop keeps what is written until every socket of the turn was read, unless it is above the high water.
+        """
+        if not self._writes_at_once:
+            self._writes_at_once = True
+            self.transport.set_write_buffer_limits(high=0)
+        return not self.flow.write_paused
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any, Protocol
 
 import orjson
 
@@ -53,6 +53,16 @@ MAX_METADATA_BYTES = 1024 * 1024
 JSON = {"Content-Type": "application/json"}
 
 
+class EventSink(Protocol):
+    """Takes events where they arrive, without a task's being woken for them."""
+
+    def ready(self) -> bool:
+        """Whether it can take any now."""
+
+    def take(self, events: list[TokenEvent]) -> None:
+        """Events before the end of an answer, in order. Raises nothing."""
+
+
 class HttpStream:
     """An answer of generate_stream that has begun. Read it to its StreamEnd, and close it in any case."""
 
@@ -61,6 +71,8 @@ class HttpStream:
         self._events = EventReader()
         self._error: StreamError | None = None
         self._closed = False
+        # Events that ended the answer while a sink took them.
+        self._last: list[TokenEvent] = []
 
     async def read(self) -> list[TokenEvent]:
         """The next events, at least one; a StreamEnd is the last."""
@@ -70,19 +82,43 @@ class HttpStream:
                 data = await self._connection.read()
                 payloads = self._events.feed(data) if data else self._events.flush()
             except (UpstreamLost, UpstreamUnreachable):
-                return self._break_off(self._error or triton_errors.lost())
+                return self._last or self._break_off(self._error or triton_errors.lost())
             except EventTooLong as error:
                 return self._break_off(triton_errors.unreadable(str(error)))
-            now = time.perf_counter()
-            for payload in payloads:
-                try:
-                    found += self._reader.feed(read_payload(payload), now)
-                except ValueError as error:
-                    return [*found, *self._break_off(triton_errors.unreadable(str(error)))]
+            found = self._read(payloads)
             if not data:
                 # The body carries no final flag: its end is the end.
-                found += self._reader.finish(now)
+                found += self._reader.finish(time.perf_counter())
                 break
+        return found
+
+    def divert(self, sink: EventSink) -> None:
+        """Give events to `sink` where they arrive, while `read` waits and the sink is ready; the end is `read`'s."""
+
+        def take(data: bytes) -> bool:
+            if not sink.ready():
+                return False
+            try:
+                found = self._read(self._events.feed(data))
+            except EventTooLong as error:
+                found = self._break_off(triton_errors.unreadable(str(error)))
+            if self._reader.ended:
+                self._last = found
+                self._connection.fail(UpstreamLost("the answer ended before its body"))
+            elif found:
+                sink.take(found)
+            return True
+
+        self._connection.divert(take)
+
+    def _read(self, payloads: Iterable[bytes]) -> list[TokenEvent]:
+        found: list[TokenEvent] = []
+        now = time.perf_counter()
+        for payload in payloads:
+            try:
+                found += self._reader.feed(read_payload(payload), now)
+            except ValueError as error:
+                return [*found, *self._break_off(triton_errors.unreadable(str(error)))]
         return found
 
     async def refusal(self) -> StreamError:

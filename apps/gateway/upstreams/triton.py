@@ -30,7 +30,7 @@ from apps.streaming.http_client import (
 )
 from apps.streaming.token_source import Endpoint, GenerationRequest, StreamEnd, StreamError, TokenEvent
 from apps.streaming.triton_grpc import TritonGrpcSource
-from apps.streaming.triton_http import MAX_METADATA_BYTES, HttpStream, explain, read_metadata
+from apps.streaming.triton_http import MAX_METADATA_BYTES, EventSink, HttpStream, explain, read_metadata
 from apps.streaming.triton_messages import (
     MessageReader,
     ModelInterface,
@@ -58,6 +58,9 @@ class TokenStream(Protocol):
 
     async def read(self) -> list[TokenEvent]:
         """The next events, at least one; a StreamEnd is the last."""
+
+    def divert(self, sink: EventSink) -> None:
+        """Events may go to `sink` where they arrive, while `read` waits; `read` has what did not, and the end."""
 
     def fail(self, error: StreamError) -> None:
         """End the answer here with an error, as at a timeout."""
@@ -200,6 +203,9 @@ class GrpcStream:
             return [StreamEnd("error", time.perf_counter(), error=self._error)]
         finally:
             self._task.cancel()
+
+    def divert(self, sink: EventSink) -> None:
+        """Nothing: a call of gRPC has no place where its bytes arrive."""
 
     def fail(self, error: StreamError) -> None:
         """End it here."""
