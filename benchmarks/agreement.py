@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -32,17 +33,19 @@ from typing import Any
 import numpy as np
 
 from apps.loadtests.domain.aiperf import RESULTS, read_results
-from apps.loadtests.domain.scenario import parse
-from apps.loadtests.domain.workload import Frame
+from apps.loadtests.domain.scenario import Scenario, parse
+from apps.loadtests.domain.workload import Frame, Workload
 from apps.serving.domain.batching import BatchingFacts
 from benchmarks import closed_loop
 from benchmarks.closed_loop import SYSTEM, Ask
 from benchmarks.loadgen_double import MODEL as DOUBLE
 from benchmarks.serving import MODEL, find_installation, serve
+from workers.loadgen.asker import prompt_of
 from workers.loadgen.plan import KEY, SUMMARY, Address, Plan
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 WITHIN, WARM_UP = 0.03, 3.0
+OTHER_SEEDS = 1000
 # Slow enough that what reading costs a client is a small part of it.
 GAP_SECONDS = 0.05
 FRAME = Frame(f"{SYSTEM}<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n", "")
@@ -77,20 +80,22 @@ def _engine(path: Path, clients: int) -> Iterator[tuple[Address, str]]:
         yield Address("127.0.0.1", port, MODEL, server.grpc_url), f"{server.http_url}/v2/models/{MODEL}"
 
 
-def ours(
-    address: Address,
-    options: argparse.Namespace,
-    seed: int,
-    names: Sequence[tuple[str, str]] = NAMES,
-    via: str = "http",
-) -> dict[str, float]:
-    """Figures of workers.loadgen."""
-    scenario = parse(
+def scenario_of(model: str, options: argparse.Namespace, via: str = "http") -> Scenario:
+    """What both ask for.
+
+    The engine's answers are of several lengths: with one length all clients ask and end together, and a window's
+    figures then depend on how many of these waves fall into it.
+    """
+    mean = float(options.tokens)
+    output: dict[str, Any] = {"mean": mean}
+    if options.engine is not None:
+        output = {"distribution": "uniform", "least": round(mean / 2), "most": round(mean * 1.5)}
+    return parse(
         {
-            "target": address.model,
+            "target": model,
             "via": via,
             "load": {"concurrency": [options.clients]},
-            "prompts": {"input": {"mean": 8.0}, "output": {"mean": float(options.tokens)}},
+            "prompts": {"input": {"mean": 8.0}, "output": output},
             "timing": {
                 "warm_up_seconds": WARM_UP,
                 "seconds": options.seconds,
@@ -99,6 +104,17 @@ def ours(
             },
         }
     )
+
+
+def ours(
+    address: Address,
+    options: argparse.Namespace,
+    seed: int,
+    names: Sequence[tuple[str, str]] = NAMES,
+    via: str = "http",
+) -> dict[str, float]:
+    """Figures of workers.loadgen."""
+    scenario = scenario_of(address.model, options, via)
     with tempfile.TemporaryDirectory(prefix="inflight-agreement-") as folder:
         plan = Plan(Path(folder), scenario, seed, (address,), FRAME)
         argv = [sys.executable, "-m", "workers.loadgen", str(plan.write())]
@@ -111,8 +127,10 @@ def ours(
 
 
 def straight(url: str, options: argparse.Namespace, seed: int) -> dict[str, float]:
-    """Figures of the straight client."""
-    asks = (Ask(ask.prompt, options.tokens) for ask in closed_loop.workload(seed, 1, 1))
+    """Figures of the straight client: prompts of the same kind, none of which ours left in the cache."""
+    drawn = Workload(scenario_of(MODEL, options).prompts, OTHER_SEEDS + seed)
+    asked = (drawn.ask(number) for number in itertools.count())
+    asks = (Ask(prompt_of(FRAME, ask.text, ()), ask.tokens) for ask in asked)
     window = asyncio.run(closed_loop.run(url, asks, options.clients, 4 * WARM_UP, options.seconds))
     return {
         "ttft_mean_ms": float(np.mean(window.first_tokens)) * 1000,

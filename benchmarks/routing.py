@@ -29,7 +29,8 @@ from typing import Any
 from benchmarks import load
 from benchmarks.engine_world import Answer, EngineWorld, Spec, ask, engine_world, median, percentile, text_of
 
-SYSTEM_WORDS, QUESTION_WORDS, PREFIX_CLIENTS = 360, 12, 4
+# Long enough to be worth keeping, short enough that a turn holds each beginning several times.
+SYSTEM_WORDS, QUESTION_WORDS, PREFIX_CLIENTS = 120, 12, 4
 # Beginnings, and slots of each of the two replicas.
 FULL, ROOMY = (8, 4), (12, 8)
 SHORT_WORDS, LONG_WORDS, SHORT_CLIENTS, LONG_CLIENTS, BUCKET = 30, 900, 2, 2, 256
