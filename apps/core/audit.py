@@ -42,6 +42,7 @@ def record(
         object_type=kind_of(target),
         object_id=str(target.pk),
         object_label=str(target)[:200],
+        about=str(getattr(target, "audit_about", "")),
         from_state=from_state,
         to_state=to_state,
         reason=reason,

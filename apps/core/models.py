@@ -14,7 +14,8 @@ from apps.core.states import StateMachine
 class AuditEntry(models.Model):
     """One thing that happened: who, what, to which object, from which state to which, and why.
 
-    Written by services and transitions, never edited; `actor` is null for what the system did itself.
+    Written by services and transitions, never edited; `actor` is null for what the system did itself. `about` names
+    the object to whose history it belongs as well, which may outlive the one that it happened to ("deployment:3").
     """
 
     at = models.DateTimeField(_("at"), auto_now_add=True, db_index=True)
@@ -24,6 +25,7 @@ class AuditEntry(models.Model):
     object_type = models.CharField(_("object type"), max_length=60)
     object_id = models.CharField(_("object id"), max_length=64)
     object_label = models.CharField(_("object"), max_length=200)
+    about = models.CharField(_("part of"), max_length=64, blank=True, default="")
     from_state = models.CharField(_("from"), max_length=30, blank=True)
     to_state = models.CharField(_("to"), max_length=30, blank=True)
     reason = models.CharField(_("reason"), max_length=60, blank=True)
@@ -32,7 +34,10 @@ class AuditEntry(models.Model):
 
     class Meta:
         ordering = ["-at", "-id"]
-        indexes = [models.Index(fields=["object_type", "object_id", "-at"])]
+        indexes = [
+            models.Index(fields=["object_type", "object_id", "-at"]),
+            models.Index(fields=["about", "-at"], condition=~models.Q(about=""), name="audit_about"),
+        ]
         verbose_name = _("audit entry")
         verbose_name_plural = _("audit entries")
 

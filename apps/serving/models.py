@@ -376,6 +376,11 @@ class Instance(StatusModel):
     def __str__(self) -> str:
         return f"{self.deployment.name} {self.uid}"
 
+    @property
+    def audit_about(self) -> str:
+        """Its deployment's history keeps what happened to it after its row is gone."""
+        return f"{Deployment.kind}:{self.deployment_id}"
+
 
 class CrashReport(models.Model):
     """How one server ended that should not have: kept when its instance's row and files are long gone.

@@ -12,12 +12,16 @@ from apps.serving.models import Deployment, Instance, Revision
 
 
 def entries(deployment: Deployment) -> QuerySet[AuditEntry]:
-    """Audit rows of the deployment, its revisions and those of its instances that have a row, newest first."""
+    """Audit rows of the deployment, its revisions and every server that it ever had, newest first.
+
+    What was written before entries named their deployment (`about`) is found by the servers that still have a row.
+    """
     revisions = deployment.revisions.annotate(key=Cast("pk", CharField())).values("key")
     instances = deployment.instances.annotate(key=Cast("pk", CharField())).values("key")
     return AuditEntry.objects.filter(
         Q(object_type=Deployment.kind, object_id=str(deployment.pk))
         | Q(object_type=Revision.kind, object_id__in=revisions)
+        | Q(about=f"{Deployment.kind}:{deployment.pk}")
         | Q(object_type=Instance.kind, object_id__in=instances)
     ).order_by("-at", "-id")
 

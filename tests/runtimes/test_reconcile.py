@@ -14,7 +14,7 @@ from django.conf import settings as django_settings
 from apps.core import clock
 from apps.fleet.models import GpuLease
 from apps.serving import reconcile as rows_side
-from apps.serving import selectors, services, states
+from apps.serving import selectors, services, states, timeline
 from apps.serving.models import Deployment, Instance
 from apps.serving.serialize import instance_dict
 from tests.runtimes.rows import identity_of, only_instance
@@ -207,5 +207,7 @@ def test_old_rows_and_their_folders_go_the_newest_stay(
     ticker.tick()
     assert not Instance.objects.filter(pk=first.pk).exists()
     assert not Path(first.folder).exists()
+    told = {entry.to_state for entry in timeline.entries(demo) if first.uid in entry.object_label}
+    assert {"spawned", "serving", "gone"} <= told, "its history stays with the deployment's"
     assert Instance.objects.filter(pk=second.pk).exists()
     assert Path(second.log_path).is_file()
