@@ -10,6 +10,8 @@ from pydantic.alias_generators import to_camel
 from apps.chat.compared_models import PromptSet
 from apps.engines.models import BuildProfile, QuantizationProfile
 from apps.engines.serialize import build_profile_values, quantization_profile_values
+from apps.fleet.inputs import policy_of
+from apps.fleet.models import Node
 from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadTest, QualityGate
@@ -27,6 +29,7 @@ from apps.specs.documents import (
     GatewayRouteSpec,
     LoadTestSpec,
     ModelRepositorySpec,
+    NodeSpec,
     PromptSetSpec,
     QualityGateSpec,
     QuantizationProfileSpec,
@@ -35,7 +38,8 @@ from apps.specs.documents import (
 from apps.telemetry.alerts.models import AlertRule
 
 NamedRow = (
-    Checkpoint
+    Node
+    | Checkpoint
     | QuantizationProfile
     | BuildProfile
     | BatchingProfile
@@ -52,6 +56,8 @@ NamedRow = (
 
 def rows_of(kind: str) -> dict[str, Any]:
     """Every row of a kind by its name, in the order of the names."""
+    if kind == "Node":
+        return {row.node_id: row for row in Node.objects.prefetch_related("gpus").order_by("node_id")}
     querysets: dict[str, Any] = {
         "Checkpoint": Checkpoint.objects.all(),
         "QuantizationProfile": QuantizationProfile.objects.all(),
@@ -69,12 +75,23 @@ def rows_of(kind: str) -> dict[str, Any]:
     return {row.name: row for row in querysets[kind].order_by("name")}
 
 
+def exported(kind: str) -> dict[str, Any]:
+    """The rows of a kind that are worth a document: not the nodes of which nobody has said anything."""
+    rows = rows_of(kind)
+    if kind != "Node":
+        return rows
+    plain = as_spec_dict(NodeSpec.model_validate({}))
+    return {name: row for name, row in rows.items() if spec_of(row) != plain}
+
+
 def spec_of(row: Model) -> dict[str, Any]:
     """The specification that describes a row exactly."""
     return as_spec_dict(_spec(row))
 
 
 def _spec(row: Model) -> AnySpec:
+    if isinstance(row, Node):
+        return _node_spec(row)
     if isinstance(row, Checkpoint):
         return CheckpointSpec.model_validate({"source": row.source})
     if isinstance(row, BuildProfile):
@@ -114,6 +131,21 @@ def _spec(row: Model) -> AnySpec:
             "rollout": {to_camel(key): value for key, value in row.rollout.items()},
             "scaling": _deep_camel(row.scaling),
             "desired": row.desired,
+        }
+    )
+
+
+def _node_spec(row: Node) -> NodeSpec:
+    prices = {slot.index: slot.price_per_hour for slot in row.gpus.all()}
+    return NodeSpec.model_validate(
+        {
+            "labels": row.labels,
+            "policy": _camel(policy_of(row.policy).chosen()),
+            "slots": [
+                {"index": index, "pricePerHour": float(price)}
+                for index, price in prices.items()
+                if price is not None
+            ],
         }
     )
 

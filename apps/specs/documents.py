@@ -30,6 +30,8 @@ from apps.engines.shapes import (
     TargetFields,
     of_builder,
 )
+from apps.fleet.domain.host_policy import HostPolicy
+from apps.fleet.shapes import MOST_SLOTS, NodeFields, SlotFields
 from apps.gateway.shapes import ExternalFields, RouteFields, Target
 from apps.loadtests.shapes import LoadTestFields, QualityGateFields
 from apps.registry.shapes import CheckpointFields
@@ -45,7 +47,30 @@ from apps.telemetry.alerts.shapes import AlertRuleFields
 from apps.telemetry.domain.alerting import conditions
 
 API_VERSION = "inflight/v1"
+# As fleet.join_tokens takes them.
+NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"
 _CAMEL = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=False)
+
+
+class HostPolicySpec(HostPolicy):
+    """`policy` of a Node."""
+
+    model_config = _CAMEL
+
+
+class SlotSpec(SlotFields):
+    """One of a Node's `slots`."""
+
+    model_config = _CAMEL
+
+
+class NodeSpec(NodeFields):
+    """`spec` of a Node: a host that has joined."""
+
+    model_config = _CAMEL
+
+    policy: HostPolicySpec = Field(default_factory=lambda: HostPolicySpec.model_validate({}))
+    slots: list[SlotSpec] = Field(default_factory=list, max_length=MOST_SLOTS)  # type: ignore[assignment]
 
 
 class CheckpointSpec(CheckpointFields):
@@ -237,7 +262,8 @@ class PromptSetSpec(PromptSetFields):
 
 
 AnySpec = (
-    CheckpointSpec
+    NodeSpec
+    | CheckpointSpec
     | QuantizationProfileSpec
     | BuildProfileSpec
     | BatchingProfileSpec
@@ -252,6 +278,7 @@ AnySpec = (
 )
 # In the order in which they depend on each other.
 KINDS: dict[str, type[AnySpec]] = {
+    "Node": NodeSpec,
     "Checkpoint": CheckpointSpec,
     "QuantizationProfile": QuantizationProfileSpec,
     "BuildProfile": BuildProfileSpec,
@@ -275,6 +302,12 @@ class Metadata(BaseModel):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
+class NodeMetadata(Metadata):
+    """A node's name is the id with which it joined."""
+
+    name: Annotated[str, Field(pattern=NODE_ID_PATTERN)]
+
+
 class _Envelope(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
 
@@ -282,6 +315,10 @@ class _Envelope(BaseModel):
     kind: Any
     metadata: Metadata
     spec: Any
+
+
+class _NodeEnvelope(_Envelope):
+    metadata: NodeMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,11 +383,12 @@ def _parse(raw: RawDocument, where: str) -> Document | list[Finding]:
     if findings:
         return findings
     model = KINDS[str(kind)]
+    form = _NodeEnvelope if kind == "Node" else _Envelope
     envelope, spec = None, None
     try:
-        envelope = _Envelope.model_validate(raw.value)
+        envelope = form.model_validate(raw.value)
     except ValidationError as error:
-        findings += problems.from_pydantic(error, raw, where, _Envelope, ())
+        findings += problems.from_pydantic(error, raw, where, form, ())
     if "spec" in raw.value:
         try:
             spec = model.model_validate({} if raw.value["spec"] is None else raw.value["spec"])

@@ -35,6 +35,7 @@ from apps.specs.documents import (
     ExternalDeploymentSpec,
     GatewayRouteSpec,
     ModelRepositorySpec,
+    NodeSpec,
     QualityGateSpec,
     refused,
 )
@@ -270,6 +271,9 @@ def _references(document: Document) -> Iterator[tuple[str, str, str]]:
 def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator[Finding]:
     """What the service would refuse, asked before anything is written."""
     spec = document.spec
+    if isinstance(spec, NodeSpec):
+        yield from _not_of_the_fleet(document, spec, row)
+        return
     try:
         check_name(document.name, field="metadata.name")
         # A checkpoint that stays as it is need not be there just now.
@@ -290,6 +294,22 @@ def _not_possible(document: Document, row: Any, look_at_files: bool) -> Iterator
     if isinstance(spec, BuildProfileSpec) and spec.builder == BuildProfile.Builder.LLAMACPP:
         for found in check_spec(str(spec.builder), str(spec.quantization), spec.options):
             yield _at(document, replace(found, where=f"spec.{found.where}"))
+
+
+def _not_of_the_fleet(document: Document, spec: NodeSpec, row: Any) -> Iterator[Finding]:
+    """A node and its slots are found, not made: a document says only what is to hold of them."""
+    if row is None:
+        sentence = _("no node of this id has joined.")
+        remedy = _("Let that host join first, or leave the document out: it is about this one host.")
+        yield _at(document, Finding("node_unknown", "error", sentence, "metadata.name", remedy))
+        return
+    there = sorted(slot.index for slot in row.gpus.all())
+    for place, slot in enumerate(spec.slots):
+        if slot.index not in there:
+            sentence = _("it has no slot %(index)d.") % {"index": slot.index}
+            remedy = _("Its slots are %(slots)s.") % {"slots": ", ".join(map(str, there)) or _("none")}
+            where = f"spec.slots.{place}.index"
+            yield _at(document, Finding("slot_unknown", "error", sentence, where, remedy))
 
 
 def _at(document: Document, found: Finding) -> Finding:

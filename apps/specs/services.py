@@ -17,6 +17,8 @@ from apps.chat.compared_models import PromptSet
 from apps.core.exceptions import InflightError, InvalidInput
 from apps.engines import services as engines
 from apps.engines.models import BuildProfile, QuantizationProfile
+from apps.fleet import services as fleet
+from apps.fleet.models import Node
 from apps.gateway import services as gateway
 from apps.gateway.models import ExternalDeployment, GatewayRoute
 from apps.loadtests import services as loadtests
@@ -26,7 +28,7 @@ from apps.registry.models import Checkpoint
 from apps.serving import services as serving
 from apps.serving.inputs import what_is_served
 from apps.serving.models import Deployment
-from apps.specs.current import rows_of, spec_of
+from apps.specs.current import exported, spec_of
 from apps.specs.documents import (
     API_VERSION,
     KINDS,
@@ -40,6 +42,7 @@ from apps.specs.documents import (
     GatewayRouteSpec,
     LoadTestSpec,
     ModelRepositorySpec,
+    NodeSpec,
     PromptSetSpec,
     QualityGateSpec,
     QuantizationProfileSpec,
@@ -120,7 +123,7 @@ def export(actor: Actor, kinds: Iterable[str] = ()) -> str:
         {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec_of(row)}
         for kind in KINDS
         if kind in chosen
-        for name, row in rows_of(kind).items()
+        for name, row in exported(kind).items()
     ]
     return yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=100)
 
@@ -149,6 +152,21 @@ def _placed(error: InvalidInput, document: Document) -> InvalidInput:
         facts=error.facts,
         findings=error.findings,
     )
+
+
+def _save_node(actor: Actor, document: Document, row: Node) -> None:
+    """Only what differs: labels, prices and the policy need different roles."""
+    assert isinstance(document.spec, NodeSpec)  # noqa: S101
+    wanted, known = document.spec_as_dict(), spec_of(row)
+    if wanted["labels"] != known["labels"]:
+        fleet.set_labels(actor, row, wanted["labels"])
+    if wanted["policy"] != known["policy"]:
+        fleet.set_policy(actor, row, document.spec.policy.chosen())
+    prices = {each.index: each.price_per_hour for each in document.spec.slots}
+    for slot in row.gpus.all():
+        price = prices.get(slot.index)
+        if price != (None if slot.price_per_hour is None else float(slot.price_per_hour)):
+            fleet.set_price(actor, slot, price)
 
 
 def _save_checkpoint(actor: Actor, document: Document, row: Checkpoint | None) -> None:
@@ -234,6 +252,7 @@ def _save_prompt_set(actor: Actor, document: Document, row: PromptSet | None) ->
 
 
 _SAVERS: dict[str, Callable[[Actor, Document, Any], None]] = {
+    "Node": _save_node,
     "Checkpoint": _save_checkpoint,
     "QuantizationProfile": _save_quantization_profile,
     "BuildProfile": _save_build_profile,
