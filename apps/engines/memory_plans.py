@@ -309,6 +309,16 @@ def _on_cpu(checkpoint: Checkpoint, given: PlanInput, slot: Gpu) -> Answer:
     )
 
 
+def host_bytes(checkpoint: Checkpoint, weights: str, max_batch_size: int, max_seq_len: int) -> int:
+    """What a server of the embedded engine needs of its host, bytes, without what was measured of others.
+
+    Reads the checkpoint's header, once. Raises InvalidInput, OSError.
+    """
+    path = _path_of(checkpoint)
+    request = LlamaCppRequest(slots=max_batch_size, context_per_slot=max_seq_len, kv=kv_format("fp16"))
+    return plan_llamacpp(_sizes(str(path), _stamp(path), weights), request).required
+
+
 def _buildable(weights: str) -> str:
     found = BUILDABLE.get(weight_format(weights).name)
     if found is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +14,7 @@ from apps.engines import memory_plans
 from apps.engines.compatibility import engine_needs
 from apps.engines.domain.memory.inputs import PlanInput
 from apps.engines.models import Engine
-from apps.fleet.domain.placement import Host, Request
+from apps.fleet.domain.placement import HOST_MEMORY, Host, Request
 from apps.fleet.domain.toolchain_report import ENGINE
 from apps.fleet.inputs import policy_of
 from apps.fleet.models import Gpu, Node
@@ -25,13 +27,17 @@ def request_of(revision: Revision, hosts: Iterable[Host]) -> Request:
     placement = revision.placement
     purpose = placement.get("purpose", "serve")
     engine = revision.engine
+    gpus = max(int(placement.get("gpus") or 1), world_size(engine))
+    needs = memory_of(revision, hosts, gpus)
     return Request(
         purpose=purpose,
         device=placement.get("device", "any"),
-        gpus=max(int(placement.get("gpus") or 1), world_size(engine)),
+        gpus=gpus,
         share=placement.get("share"),
         cpu_share=CPU_SHARES[purpose],
-        memory=memory_by_product(revision, hosts),
+        memory=needs.by_product,
+        guessed=needs.guessed,
+        memory_note=needs.note,
         lease_memory=placement.get("memory"),
         sms=sms_of(engine),
         labels=placement.get("labels") or {},
@@ -73,20 +79,64 @@ def files_on(engine: Engine | None) -> frozenset[int] | None:
     return None if engine is None or engine.node_id is None else frozenset({engine.node_id})
 
 
-def memory_by_product(revision: Revision, hosts: Iterable[Host]) -> dict[str, int]:
-    """What one GPU of each kind must have for the revision's engine and one sequence, bytes.
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes by the keys of placement.Request.memory; `guessed` those that no plan stands behind, `note` why."""
 
-    By the memory plan. A kind is left out where no plan can be made: placement does not guess.
+    by_product: dict[str, int]
+    guessed: frozenset[str] = frozenset()
+    note: str = ""
+
+
+def memory_of(revision: Revision, hosts: Iterable[Host], gpus: int = 1) -> Needs:
+    """What a server of the revision must have for its engine and one sequence, by the memory plan.
+
+    Where no plan can be made, what its files take of each GPU is the least; why is told with the choice.
     """
     engine = revision.engine
-    if engine is None or engine.builder != "trtllm" or revision.placement.get("device") == "cpu":
-        return {}
-    found: dict[str, int] = {}
+    if engine is None:
+        size = _files_of(revision)
+        if not size:
+            return Needs({}, note="nothing is known of the repository's files")
+        return _by_size(size, gpus, "no memory plan of a model repository; its files are as large")
+    if engine.builder == "trtllm":
+        return _of_trtllm(revision, engine, hosts, gpus)
+    try:
+        needed = memory_plans.host_bytes(engine.checkpoint, engine.quantization, **_sizes_of(revision))
+    except (InflightError, ValueError, OSError) as error:
+        return _by_size(engine.size_bytes, gpus, _no_plan(error))
+    return Needs({HOST_MEMORY: needed, "": needed})
+
+
+def _of_trtllm(revision: Revision, engine: Engine, hosts: Iterable[Host], gpus: int) -> Needs:
+    if revision.placement.get("device") == "cpu":
+        return Needs({})
+    planned: dict[str, int] = {}
+    why = ""
     for product, memory in _kinds(hosts).items():
-        needed = _needed(revision, engine, memory)
-        if needed is not None:
-            found[product] = needed
-    return found
+        try:
+            planned[product] = _needed(revision, engine, memory)
+        except (InflightError, ValueError, OSError) as error:
+            why = why or _no_plan(error)
+    if not why:
+        return Needs(planned)
+    guess = _by_size(engine.size_bytes, gpus, why)
+    return Needs({**guess.by_product, **planned}, guess.guessed, guess.note)
+
+
+def _by_size(size: int, gpus: int, note: str) -> Needs:
+    each = math.ceil(size / gpus)
+    return Needs({"": each, HOST_MEMORY: size}, frozenset({"", HOST_MEMORY}), note)
+
+
+def _no_plan(error: Exception) -> str:
+    said = error.sentence if isinstance(error, InflightError) else (str(error).splitlines() or ["?"])[0]
+    return f"no memory plan: {said.rstrip('.')}; the engine's files are as large"
+
+
+def _files_of(revision: Revision) -> int:
+    repository = revision.deployment.repository
+    return sum(int(each.get("size_bytes") or 0) for each in repository.files) if repository else 0
 
 
 def _kinds(hosts: Iterable[Host]) -> dict[str, int]:
@@ -98,21 +148,24 @@ def _kinds(hosts: Iterable[Host]) -> dict[str, int]:
     }
 
 
-def _needed(revision: Revision, engine: Engine, memory: int) -> int | None:
-    parallel = (engine.manifest or {}).get("parallel") or {}
+def _sizes_of(revision: Revision) -> dict[str, int]:
     batching = revision.batching
-    try:
-        given = PlanInput(
-            gpu_memory=str(memory),
-            tp=int(parallel.get("tp") or 1),
-            pp=int(parallel.get("pp") or 1),
-            weights=engine.quantization,
-            max_batch_size=int(batching.get("max_batch_size") or 1),
-            max_seq_len=int(batching.get("max_seq_len") or 1024),
-        )
-        return memory_plans.answer(engine.checkpoint, given).required
-    except (InflightError, ValueError, OSError):
-        return None
+    return {
+        "max_batch_size": int(batching.get("max_batch_size") or 1),
+        "max_seq_len": int(batching.get("max_seq_len") or 1024),
+    }
+
+
+def _needed(revision: Revision, engine: Engine, memory: int) -> int:
+    parallel = (engine.manifest or {}).get("parallel") or {}
+    given = PlanInput(
+        gpu_memory=str(memory),
+        tp=int(parallel.get("tp") or 1),
+        pp=int(parallel.get("pp") or 1),
+        weights=engine.quantization,
+        **_sizes_of(revision),
+    )
+    return memory_plans.answer(engine.checkpoint, given).required
 
 
 def environment_of(

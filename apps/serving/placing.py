@@ -73,7 +73,9 @@ def place(around: Round, deployment: Deployment, revision_id: int, replica: int,
     """
     if around.over:
         return set()
-    revision = Revision.objects.select_related("engine", "deployment").get(pk=revision_id)
+    revision = Revision.objects.select_related("engine__checkpoint", "deployment__repository").get(
+        pk=revision_id
+    )
     found = _grant(around, deployment, revision, replica, restarts)
     if not isinstance(found, Refusal):
         clear_report(deployment)
@@ -269,7 +271,7 @@ def relocate(around: Round) -> int:
 def _leaving() -> list[Instance]:
     """Serving rows on nodes that drain, and rows of lost nodes, that hold their replica's number still."""
     rows = Instance.objects.select_related(
-        "deployment", "revision__engine", "revision__deployment", "node"
+        "deployment", "revision__engine__checkpoint", "revision__deployment__repository", "node"
     ).filter(
         evicted_at__isnull=True,
         stop_requested_at__isnull=True,

@@ -81,6 +81,13 @@ GPU = Request(device="gpu")
         (replace(GPU, memory={"H200": 150 * GIB}), host(1, gpu(0)), "150.0 GiB of memory", False),
         (replace(GPU, memory={"": 80 * GIB}, share=50), host(1, gpu(0)), "it has 70.0 GiB", False),
         (replace(GPU, lease_memory=200 * GIB), host(1, gpu(0)), "200.0 GiB of memory", False),
+        (Request(memory={"cpu": 9 * GIB}), host(1, cpu()), "9.0 GiB of memory are needed on a host", False),
+        (
+            replace(GPU, memory={"": 150 * GIB}, guessed=frozenset({""}), memory_note="no plan"),
+            host(1, gpu(0)),
+            "it has 140.0 GiB (no plan).",
+            False,
+        ),
         (replace(GPU, share=50), host(1, gpu(0), share_gpus=False), "nobody share a GPU", False),
         (GPU, host(1, gpu(0, free=40, held_for=frozenset({"build"}))), "40 % of its GPU free, 100 %", True),
         (Request(gpus=2), host(1, gpu(0), gpu(1, free=0)), "2 GPUs of one host are needed; 1 of its 2", True),
@@ -130,6 +137,20 @@ def test_a_gpu_comes_before_a_cpu_slot_and_a_cpu_slot_is_shared() -> None:
     found = choice(Request(), host(1, cpu(free=50)))
     assert found.shares == (25,)
     assert "cpu0, 25 % of it" in found.why
+
+
+def test_what_no_memory_plan_stands_behind_is_said_with_the_choice() -> None:
+    planned = replace(GPU, memory={"H200": GIB, "": 2 * GIB}, guessed=frozenset({""}), memory_note="no plan")
+    assert "memory" not in choice(planned, host(1, gpu(0))).why
+    other = host(1, gpu(0, product="B200"))
+    assert "2.0 GiB of memory were taken for it (no plan)" in choice(planned, other).why
+    silent = host(1, gpu(0, memory_bytes=None))
+    assert "how much memory it has is not known" in choice(planned, silent).why
+    nothing = replace(GPU, memory_note="a repository of links")
+    assert "was not checked (a repository of links)" in choice(nothing, host(1, gpu(0))).why
+    # A CPU slot is shared by cores: its memory is the host's whatever the share.
+    small = Request(device="cpu", share=25, memory={"cpu": 7 * GIB})
+    assert choice(small, host(1, cpu())).shares == (25,)
 
 
 def test_memory_is_leased_as_a_share_of_it() -> None:

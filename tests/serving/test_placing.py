@@ -203,6 +203,23 @@ def test_a_placement_that_cannot_be_used_names_the_field(placement: dict[str, An
     assert caught.value.remedy
 
 
+def test_where_no_memory_plan_can_be_made_the_size_of_the_files_counts_and_is_told() -> None:
+    (node,) = fleet_rows.many_nodes(1, gpus=1)
+    demo = running()
+    revision = demo.active_revision
+    assert revision is not None
+    engine = revision.engine
+    assert engine is not None
+    type(engine).objects.update(builder="trtllm", quantization="none", size_bytes=10**15)
+    rows_side.reconcile_deployments(node)
+    demo.refresh_from_db()
+    assert "of memory are needed on each GPU" in demo.placement_report["sentence"]
+    assert "the engine's files are as large" in demo.placement_report["sentence"]
+    type(engine).objects.update(size_bytes=2**30)
+    rows_side.reconcile_deployments(node)
+    assert "1.0 GiB of memory were taken for it (no memory plan: " in only(demo).placement["why"]
+
+
 def test_a_placement_keeps_what_was_written_and_nothing_else() -> None:
     given = {"device": "gpu", "memory": "24GiB", "labels": {"rack": "a"}, "nvlink": True, "nodes": ["n1"]}
     kept = inputs.check_placement(given)

@@ -12,9 +12,18 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
-from apps.fleet.domain.placement_words import Wait, grouped, why_chosen, words_of_memory
+from apps.fleet.domain.placement_words import (
+    Wait,
+    grouped,
+    why_chosen,
+    words_of_guess,
+    words_of_memory,
+    words_of_unknown_memory,
+)
 
 WHOLE = 100
+# In Request.memory: what a server on a CPU slot needs of its host.
+HOST_MEMORY = "cpu"
 READY = "ready"
 _STATES = {
     "joining": "It is only just joining.",
@@ -72,8 +81,10 @@ class Host:
 class Request:
     """What is asked for. `gpus` slots of one host, each with `share` hundredths (null: the default of its device).
 
-    `memory` is what one slot must have, bytes by product ("" for any product); of a slot that is leased by a share
-    the share of its memory counts. `lease_memory`: lease just so much of a GPU's memory instead of a share.
+    `memory` is what one slot must have, bytes by product ("" for any GPU, HOST_MEMORY for the host of a CPU slot). Of
+    a GPU that is leased by a share that share of its memory counts; a CPU slot is shared by cores, its memory by all.
+    `guessed`: keys of it that no memory plan stands behind, `memory_note` why. `lease_memory`: lease just so much of
+    a GPU's memory instead of a share.
     `sms`: compute capabilities that will do; empty for any. `nodes` and `slots` pin; empty for any. `only_on`: ids of
     the nodes that have the files, null for all. `near`: those that have them already. `same`: by node, servers of
     the same deployment.
@@ -85,6 +96,8 @@ class Request:
     share: int | None = None
     cpu_share: int = 25
     memory: Mapping[str, int] = field(default_factory=dict)
+    guessed: frozenset[str] = frozenset()
+    memory_note: str = ""
     lease_memory: int | None = None
     sms: frozenset[int] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -224,16 +237,12 @@ def _slot(request: Request, host: Host, slot: Slot) -> int | _No:
         return _No(f"Its GPU is SM {slot.sm}, {sms} is needed.")
     share = _share(request, slot)
     if share > slot.total:
-        return _No(words_of_memory(request.lease_memory or 0, slot.memory_bytes))
+        return _No(words_of_memory(request.lease_memory or 0, slot.memory_bytes, slot.device))
     if slot.device == "gpu" and share < slot.total and not host.share_gpus:
         return _No("Its policy lets nobody share a GPU.")
-    needed = request.memory.get(slot.product, request.memory.get(""))
-    if (
-        needed is not None
-        and slot.memory_bytes is not None
-        and needed > slot.memory_bytes * share / slot.total
-    ):
-        return _No(words_of_memory(needed, int(slot.memory_bytes * share / slot.total)))
+    short = _too_little_memory(request, slot, share)
+    if short:
+        return _No(short)
     if slot.free < share:
         held = " and ".join(sorted(slot.held_for))
         by = f", the rest is held to {held}" if held else ""
@@ -241,6 +250,32 @@ def _slot(request: Request, host: Host, slot: Slot) -> int | _No:
             f"It has {slot.free} % of its {slot.device.upper()} free, {share} % is needed{by}.", full=True
         )
     return share
+
+
+def _needed(request: Request, slot: Slot) -> tuple[str, int | None]:
+    """The key of Request.memory that holds for a slot, and its bytes; null: nothing is known."""
+    keys = (HOST_MEMORY,) if slot.device == "cpu" else (slot.product, "")
+    return next(((key, request.memory[key]) for key in keys if key in request.memory), (keys[-1], None))
+
+
+def _too_little_memory(request: Request, slot: Slot, share: int) -> str:
+    key, needed = _needed(request, slot)
+    if needed is None or slot.memory_bytes is None:
+        return ""
+    has = slot.memory_bytes if slot.device == "cpu" else int(slot.memory_bytes * share / slot.total)
+    if needed <= has:
+        return ""
+    return words_of_memory(needed, has, slot.device, request.memory_note if key in request.guessed else "")
+
+
+def memory_note(request: Request, slot: Slot) -> str:
+    """What is to be said of the chosen slot's memory where no plan stands behind its being enough; else nothing."""
+    key, needed = _needed(request, slot)
+    if needed is None:
+        return words_of_unknown_memory(request.memory_note)
+    if slot.memory_bytes is None:
+        return words_of_guess(needed, "how much memory it has is not known, so it was not compared")
+    return words_of_guess(needed, request.memory_note) if key in request.guessed else ""
 
 
 def _share(request: Request, slot: Slot) -> int:
@@ -348,6 +383,7 @@ def _why(request: Request, best: _Fit, fits: Sequence[_Fit], hosts: int) -> str:
         joined=closeness(best.slots) if len(best.slots) > 1 else "",
         strategy=request.strategy,
         same=request.same.get(best.host.node, 0) if request.same else None,
+        memory=memory_note(request, best.slots[0]),
     )
 
 

@@ -45,10 +45,21 @@ def _whom(wait: Wait) -> str:
     return f"{wait.nodes} nodes ({', '.join(wait.examples)}, …)"
 
 
-def words_of_memory(needed: int, has: int | None) -> str:
-    """Why a slot's memory is too little."""
+def words_of_memory(needed: int, has: int | None, device: str = "gpu", guess: str = "") -> str:
+    """Why a slot's memory is too little; `guess` says where the figure is from if no memory plan made it."""
     there = "of unknown size" if has is None else f"{gib(has)}"
-    return f"{gib(needed)} of memory are needed on each GPU, it has {there}."
+    where = "on each GPU, it has" if device == "gpu" else "on a host, it has"
+    return f"{gib(needed)} of memory are needed {where} {there}{f' ({guess})' if guess else ''}."
+
+
+def words_of_guess(needed: int, why: str) -> str:
+    """What was taken for the memory that a server needs, where no plan says it."""
+    return f"{gib(needed)} of memory were taken for it ({why})" if why else ""
+
+
+def words_of_unknown_memory(why: str) -> str:
+    """Nothing was compared, and why."""
+    return f"whether its memory is enough was not checked ({why})" if why else ""
 
 
 def gib(size: int) -> str:
@@ -69,8 +80,12 @@ def why_chosen(
     joined: str,
     strategy: str,
     same: int | None,
+    memory: str = "",
 ) -> str:
-    """Why this place: where, how much of it, how many others would have done, and what was best about it."""
+    """Why this place: where, how much of it, how many others would have done, and what was best about it.
+
+    `memory` is what is to be said where no memory plan stands behind the choice.
+    """
     where = " + ".join(f"{device}{index}" for device, index in slots)
     share = "all" if min(shares) >= total else " and ".join(f"{each} %" for each in dict.fromkeys(shares))
     reasons = []
@@ -85,7 +100,7 @@ def why_chosen(
     chosen = "it is the only one that fits" if fitting == 1 and hosts > 1 else ""
     if hosts == 1:
         chosen = "it is the only node"
-    told = "; ".join(each for each in (*reasons, chosen) if each)
+    told = "; ".join(each for each in (*reasons, chosen, memory) if each)
     among = f" ({fitting} of {hosts} nodes fit)" if hosts > 1 else ""
     return f"{name} {where}, {share} of it{among}: {told}."
 
