@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django.db.models import F
+from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from apps.control import demand
@@ -154,24 +155,30 @@ def wake_asked() -> int:
     }
     if not rows:
         return 0
+    waiting = _for_sleepers(set(rows), demand.waiting())
     woken = 0
-    for ids, number in _waits_for_sleepers(set(rows)).items():
-        row = rows[ids]
-        sentence = ngettext(
-            "%(count)d request waits for it at the gateway: it is woken.",
-            "%(count)d requests wait for it at the gateway: it is woken.",
-            number,
-        ) % {"count": number}
-        decision = Decision(
-            max(1, scaling_of(row).min_replicas), "wake", "asked", sentence, {"asked": number}
+    for pk in {**waiting, **_for_sleepers(set(rows), demand.wanted())}:
+        row, number = rows[pk], waiting.get(pk, 0)
+        least = max(1, scaling_of(row).min_replicas)
+        woken += autoscale.change(
+            ACTOR, row, Decision(least, "wake", "asked", _why_woken(number), {"asked": number})
         )
-        woken += autoscale.change(ACTOR, row, decision)
     return woken
 
 
-def _waits_for_sleepers(sleeping: set[int]) -> dict[int, int]:
-    """How many requests wait for each sleeping deployment: those that no other one behind their name can answer."""
-    waits = [ids for ids in demand.waiting() if sleeping & set(ids)]
+def _why_woken(number: int) -> str:
+    if not number:
+        return _("It was asked for, and the route that stands in for it answers meanwhile: it is woken.")
+    return ngettext(
+        "%(count)d request waits for it at the gateway: it is woken.",
+        "%(count)d requests wait for it at the gateway: it is woken.",
+        number,
+    ) % {"count": number}
+
+
+def _for_sleepers(sleeping: set[int], asked: Iterable[tuple[int, ...]]) -> dict[int, int]:
+    """How many ask for each sleeping deployment: those that no other one behind their name can answer."""
+    waits = [ids for ids in asked if sleeping & set(ids)]
     if not waits:
         return {}
     others = {each for ids in waits for each in ids} - sleeping

@@ -31,6 +31,13 @@ def waiting() -> list[tuple[int, ...]]:
     return [behind[name] for name in names if behind.get(name)]
 
 
+def wanted() -> list[tuple[int, ...]]:
+    """For each name that sleeps and for which another route answered lately, the deployments behind it."""
+    names = running.wanted()
+    behind = _behind(set(names)) if names else {}
+    return [behind[name] for name in names if behind.get(name)]
+
+
 def _behind(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     targets: dict[str, list[str]] = {name: [name] for name in names}
     for route in GatewayRoute.objects.filter(name__in=list(targets)):

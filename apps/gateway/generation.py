@@ -76,7 +76,19 @@ class Generation(Call):
         self.streams = self.request.streams
         self.begin(key, route)
         failed: ApiError | None = None
+        asleep: list[Route] = []
         for candidate in self._candidates(route, key):
+            if self._sleeps(candidate) and self._another_answers(candidate, key):
+                self.parts.registry.want(candidate.name)
+                asleep.append(candidate)
+                continue
+            try:
+                await self._until_it_returns(key, candidate)
+                return
+            except _Elsewhere as problem:
+                failed = problem.error
+        for candidate in asleep:
+            # Nobody could stand in for it after all.
             try:
                 await self._until_it_returns(key, candidate)
                 return
@@ -102,6 +114,15 @@ class Generation(Call):
             seen.add(found.name)
             yield found
             found = self.parts.holder.table.routes.get(found.fallback) if found.fallback else None
+
+    def _sleeps(self, route: Route) -> bool:
+        now = self._now(route)
+        return now.wakes and not now.upstreams
+
+    def _another_answers(self, route: Route, key: KeyFacts) -> bool:
+        """Whether a route that stands in for one that sleeps has a server now: nobody need wait for the start."""
+        others = list(self._candidates(route, key))[1:]
+        return any(self.parts.balancer.usable(self._now(one)) for one in others)
 
     # ------------------------------------------------------------ one route
 

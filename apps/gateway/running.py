@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 PREFIX = "gateway:running:"
 BEGUN_PREFIX = "gateway:begun:"
+# Names that were asked for while they slept and for which another route answered; kept as long as a snapshot.
+WANTED_PREFIX = "gateway:wanted:"
 CANCEL_CHANNEL = "gateway:cancel"
 KEPT_SECONDS = 5
 # Nobody comes back for what a process had begun so long ago.
@@ -76,6 +78,15 @@ def snapshot() -> list[RunningRequest]:
     return sorted(found, key=lambda one: one.began)
 
 
+def wanted() -> list[str]:
+    """Routes that sleep, were asked for lately, and had another one answer. Blocks; empty where Redis is away."""
+    try:
+        keys = list(sync_client().scan_iter(match=f"{WANTED_PREFIX}*", count=100))
+    except REDIS_ERRORS:
+        return []
+    return sorted(str(key).removeprefix(WANTED_PREFIX) for key in keys)
+
+
 def request_cancel(request_id: str) -> bool:
     """Ask whichever process has the request to end it; False where Redis is away or no process listens. Blocks."""
     try:
@@ -104,6 +115,8 @@ class Registry:
         self._running: dict[str, tuple[RunningRequest, Callable[[], object]]] = {}
         self._published = b""
         self._published_at = 0.0
+        # Names for `wanted` that are not published yet.
+        self.wanted: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -115,6 +128,10 @@ class Registry:
         """A request began; `cancel` ends it, from this loop."""
         request.process = self.process
         self._running[request.request_id] = (request, cancel)
+
+    def want(self, route: str) -> None:
+        """A route that sleeps was asked for, and another one answers: whoever wakes it is to know."""
+        self.wanted.add(route)
 
     def remove(self, request_id: str) -> None:
         """It is over."""
@@ -159,8 +176,13 @@ class Registry:
         rows = [request for request, _ in itertools.islice(self._running.values(), MOST_PUBLISHED)]
         text = orjson.dumps(rows)
         now = time.monotonic()
+        wanted = sorted(self.wanted)
         # An unchanged snapshot is written again before it would be forgotten.
-        if text == self._published and (not rows or now - self._published_at < KEPT_SECONDS / 2):
+        if (
+            not wanted
+            and text == self._published
+            and (not rows or now - self._published_at < KEPT_SECONDS / 2)
+        ):
             return
         async with answer(), async_client().pipeline(transaction=False) as pipeline:
             if rows:
@@ -168,7 +190,10 @@ class Registry:
                 pipeline.set(BEGUN_PREFIX + self.process, text, ex=BEGUN_SECONDS)
             else:
                 pipeline.delete(PREFIX + self.process, BEGUN_PREFIX + self.process)
+            for name in wanted:
+                pipeline.set(WANTED_PREFIX + name, 1, ex=KEPT_SECONDS)
             await pipeline.execute()
+        self.wanted.difference_update(wanted)
         self._published, self._published_at = text, now
 
     async def _listen_once(self) -> None:

@@ -8,8 +8,9 @@ import orjson
 from django.utils.translation import gettext as _
 
 from apps.gateway import errors, prompting
+from apps.gateway.access.admission import Grant
 from apps.gateway.call import Call
-from apps.gateway.domain.facts import Route
+from apps.gateway.domain.facts import KeyFacts, Route
 from apps.gateway.generation import ATTEMPTS, no_upstream
 from apps.gateway.http import check_json
 from apps.gateway.upstreams.tokens import token_ids
@@ -28,8 +29,10 @@ class Tokenize(Call):
         route = self.find_route(key, request.model)
         self.begin(key, route)
         prompt = await self._prompt(route, request)
-        async with await self.parts.admission.count(key, route, self.exchange.request_id) as grant:
-            self.grant, self.queue_seconds = grant, 0.0
+        async with await self._admitted(key, route) as grant:
+            self.grant, self.queue_seconds = grant, grant.queue_seconds
+            # The table may be another one by now.
+            route = self.parts.holder.table.routes.get(route.name, route)
             try:
                 tokens = await self._tokens(route, prompt, request.add_special_tokens)
             except StreamFailed as problem:
@@ -37,6 +40,19 @@ class Tokenize(Call):
         body = {"count": len(tokens), "max_model_len": route.max_sequence_tokens, "tokens": tokens}
         with contextlib.suppress(OSError):
             await self.exchange.reply(200, orjson.dumps(body), self.headers())
+
+    async def _admitted(self, key: KeyFacts, route: Route) -> Grant:
+        """Counted only, as no slot is needed; where the route sleeps it waits in the queue, which wakes it."""
+        if not route.wakes or route.upstreams:
+            return await self.parts.admission.count(key, route, self.exchange.request_id)
+        return await self.parts.admission.admit(
+            key,
+            route,
+            prompt_tokens=0,
+            max_tokens=0,
+            priority=key.priority,
+            request_id=self.exchange.request_id,
+        )
 
     async def _prompt(self, route: Route, request: TokenizeRequest) -> str:
         if any(upstream.kind != "triton" for upstream in route.upstreams):

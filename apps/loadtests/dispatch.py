@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from apps.core import clock
 from apps.core.transitions import amend
-from apps.loadtests import states
+from apps.loadtests import states, waking
 from apps.loadtests.models import LoadRun, QualityRun
 from apps.loadtests.policy import (
     MESSAGE_LIFE_SECONDS,
@@ -29,7 +29,7 @@ AnyRun = LoadRun | QualityRun
 TASKS: dict[str, str] = {LoadRun.kind: RUN_LOAD, QualityRun.kind: RUN_QUALITY}
 log = logging.getLogger(__name__)
 NOT_TAKEN, UNREACHABLE = "not_taken", "queue_unreachable"
-WAITS = frozenset({"", NOT_TAKEN, UNREACHABLE})
+WAITS = frozenset({"", NOT_TAKEN, UNREACHABLE, waking.WAKING})
 
 
 def on_commit(row: AnyRun) -> None:
@@ -39,6 +39,8 @@ def on_commit(row: AnyRun) -> None:
 
 def send(row: AnyRun) -> bool:
     """Wake the worker of the target's node for a queued run. False where it stays queued; the row then says why."""
+    if waking.held(row):
+        return False
     # The row first: the worker may have the message before this returns.
     if not amend(row, states=[states.QUEUED], dispatched_at=clock.now(), **_said(row)):
         return False

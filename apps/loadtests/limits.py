@@ -11,6 +11,7 @@ from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import ProductionMark
 from apps.loadtests.policy import CLIENTS_A_SLOT, FREE_RATE
 from apps.serving import selectors as serving
+from apps.serving.autoscale_policy import wait_for_waking
 from apps.serving.models import Deployment, Instance
 
 
@@ -71,7 +72,7 @@ def check(actor: User | str, scenario: Scenario, deployment: Deployment | None, 
 
 
 def slots_of(deployment: Deployment) -> int:
-    """Sequences that its servers generate at once; 0 where nothing serves."""
+    """Sequences that its servers generate at once; of one that sleeps, those of the server that it will have."""
     revision = deployment.active_revision
     if revision is None:
         return 0
@@ -80,7 +81,7 @@ def slots_of(deployment: Deployment) -> int:
         if revision.batching.get("strategy") == "none"
         else int(revision.batching.get("max_batch_size") or 0)
     )
-    return each * len(serving.endpoints(deployment))
+    return each * (len(serving.endpoints(deployment)) or int(wait_for_waking(deployment) is not None))
 
 
 def _production(deployment: Deployment) -> list[Finding]:

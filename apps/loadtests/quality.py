@@ -19,7 +19,7 @@ from apps.core.transitions import announce
 from apps.engines import selectors as engine_selectors
 from apps.engines import states as engine_states
 from apps.engines.models import BuildProfile, Engine
-from apps.loadtests import dispatch, states
+from apps.loadtests import dispatch, states, waking
 from apps.loadtests.models import QualityGate, QualityRun, QualityWaiver
 from apps.loadtests.policy import (
     MOST_QUALITY_ANSWER_TOKENS,
@@ -28,7 +28,6 @@ from apps.loadtests.policy import (
     QUALITY_WINDOWS,
 )
 from apps.loadtests.runs import contended_runs
-from apps.serving import selectors as serving
 from apps.serving.inputs import assign
 from apps.serving.models import Deployment
 
@@ -238,7 +237,7 @@ def _of_deployments(deployment: Deployment, baseline: Deployment, answer_tokens:
             remedy=_("Choose the deployment that serves its source."),
         )
     for field, row in (("deployment", deployment), ("baseline", baseline)):
-        if not serving.endpoints(row):
+        if not waking.serves_or_wakes(row):
             raise NotPossibleNow(
                 "nothing_serving",
                 _("No instance of %(name)s is serving.") % {"name": row.name},

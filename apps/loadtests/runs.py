@@ -17,10 +17,9 @@ from apps.core import audit
 from apps.core.exceptions import InfrastructureError, NotPossibleNow
 from apps.core.jobs import ask_to_cancel, create_numbered
 from apps.core.transitions import announce
-from apps.loadtests import dispatch, inputs, limits, states
+from apps.loadtests import dispatch, inputs, limits, states, waking
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadRun, LoadTest, ProductionMark, Study
-from apps.serving import selectors as serving
 from apps.serving.inputs import assign
 from apps.serving.models import Deployment
 
@@ -94,7 +93,7 @@ def begin(
 ) -> LoadRun:
     """Queue a run, after every check (`limited`: also those of limits.py); `columns` are those of a study's run."""
     deployment = inputs.deployment_of(scenario)
-    if deployment is not None and scenario.via != "gateway" and not serving.endpoints(deployment):
+    if deployment is not None and scenario.via != "gateway" and not waking.serves_or_wakes(deployment):
         raise NotPossibleNow(
             "nothing_serving",
             _("No instance of %(name)s is serving; its state is: %(state)s.")

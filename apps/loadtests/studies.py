@@ -21,7 +21,7 @@ from apps.core.exceptions import InflightError, InfrastructureError, InvalidInpu
 from apps.core.jobs import create_numbered
 from apps.core.transitions import amend, announce, transition
 from apps.fleet.selectors import free_share, slots_for_work
-from apps.loadtests import comparing, inputs, limits, runs, states
+from apps.loadtests import comparing, inputs, limits, runs, states, waking
 from apps.loadtests.domain.batching_study import ArmSettings, arms_of, scenario_of
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY
 from apps.loadtests.domain.scenario import Scenario
@@ -62,7 +62,7 @@ def start_comparison(
     arms = []
     for name in names:
         row = serving.deployment(name)
-        if not serving.endpoints(row):
+        if not waking.serves_or_wakes(row):
             raise NotPossibleNow(
                 "nothing_serving",
                 _("No instance of %(name)s is serving.") % {"name": name},

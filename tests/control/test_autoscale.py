@@ -44,6 +44,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ]
 
     monkeypatch.setattr(running, "snapshot", snapshot)
+    monkeypatch.setattr(running, "wanted", list)
     monkeypatch.setattr(demand, "record", lambda numbers, now: None)
     monkeypatch.setattr(
         demand, "history", lambda deployment, since: [(NOW - 100.0 + n, 0.0) for n in range(0, 100, 5)]
@@ -144,6 +145,15 @@ def test_a_request_that_waits_wakes_it(waits: list[str]) -> None:
     assert scaler.wake_asked() == 0
     kept = autoscale.decisions(row).get()
     assert (kept.before, kept.after, kept.cause, kept.figures) == (0, 1, "wake", {"asked": 2})
+
+
+def test_what_another_route_stood_in_for_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = scaled(serving=0)
+    monkeypatch.setattr(running, "wanted", lambda: ["demo", "unknown"])
+    assert scaler.wake_asked() == 1
+    assert servers(row) == 1
+    assert "stands in" in autoscale.decisions(row).get().sentence
+    assert demand.waiting() == [], "load figures know nothing of it"
 
 
 def test_only_what_nobody_else_can_answer_wakes(waits: list[str]) -> None:

@@ -3,12 +3,14 @@ on."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from apps.accounts.roles import ADMINISTRATOR, OPERATOR, VIEWER
+from apps.core import clock
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
 from apps.loadtests import attempts, comparing, dispatch, services, studies
 from apps.loadtests.attempts import Failure
@@ -77,6 +79,32 @@ def test_what_cannot_be_run_says_why(scenario: dict[str, Any], error: type[Excep
     serving_deployment()
     with pytest.raises(error, match=words):
         services.start_scenario(people.person(OPERATOR), scenario)
+
+
+def test_a_run_wakes_what_sleeps_and_is_sent_once_it_serves(
+    sent: list[int], django_capture_on_commit_callbacks: Any
+) -> None:
+    row = serving_deployment(scaling={"min_replicas": 0, "idle_seconds": 60, "wake_seconds": 30})
+    Instance.objects.update(state="stopped")
+    Deployment.objects.update(state="asleep", scaled_to=0)
+    operator = people.person(OPERATOR)
+    with django_capture_on_commit_callbacks(execute=True):
+        run = services.start_scenario(operator, SCENARIO)
+    row.refresh_from_db()
+    run.refresh_from_db()
+    assert (row.scaled_to, sent) == (1, [])
+    assert (run.state, run.reason, run.sentence) == ("queued", "waking", "It waits until demo is awake.")
+    assert dispatch.resend() == 0
+    with pytest.raises(NotPossibleNow, match="clients are more than"):
+        services.start_scenario(operator, {**SCENARIO, "load": {"concurrency": [65]}})
+    Instance.objects.update(state="serving")
+    assert dispatch.resend() == 1
+    run.refresh_from_db()
+    assert (sent, run.reason, run.sentence) == ([run.number], "", "")
+    # One that does not wake in time: the worker says that nothing serves.
+    Instance.objects.update(state="stopped")
+    LoadRun.objects.update(dispatched_at=None, state_since=clock.now() - timedelta(seconds=31))
+    assert dispatch.resend() == 1
 
 
 def test_production_is_spared_unless_an_administrator_says_so() -> None:

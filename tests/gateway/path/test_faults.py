@@ -105,9 +105,30 @@ async def test_a_request_for_what_sleeps_waits_until_it_is_awake() -> None:
         parts.table_changed(awake)
         assert await asyncio.gather(*asking) == ["ok", "ok"]
         assert gate.records[-1].upstream == "woken"
+        assert not parts.registry.wanted
         # One that does not wake in time is told so.
         late = replace(awake, routes={"demo": replace(asleep, queue_seconds=0.05)})
         parts.holder.table = late
         parts.table_changed(late)
         assert await ask(gate, False) == "refused"
         assert gate.records[-1].reason == "queue"
+
+
+async def test_where_another_route_answers_nobody_waits_for_what_sleeps_and_it_is_woken() -> None:
+    upstream = Upstream([last("instead")])
+    asleep = replace(route(), wakes=True, fallback="spare")
+    async with http_server(upstream) as endpoint:
+        spare = route(triton(endpoint, "spare"), name="spare")
+        async with served(asleep, spare) as gate:
+            assert [await ask(gate, streams) for streams in (False, True)] == ["ok", "ok"]
+            assert gate.records[-1].upstream == "spare"
+            assert gate.parts.registry.wanted == {"demo"}
+            # The one that stands in takes no request any more: then the start is waited for.
+            gate.parts.balancer.health.failed("spare", True)
+            asking = asyncio.create_task(ask(gate, False))
+            await aeventually(lambda: gate.parts.admission.waiting("demo") == 1)
+            awake = {"demo": route(triton(endpoint, "woken"), fallback="spare"), "spare": spare}
+            gate.parts.holder.table = replace(gate.parts.holder.table, routes=awake)
+            gate.parts.table_changed(gate.parts.holder.table)
+            assert await asking == "ok"
+            assert gate.records[-1].upstream == "woken"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from apps.streaming.token_source import Endpoint
 from tests.gateway.path.serving import openai, post, route, served, triton
 from tests.streaming.upstreams import ENSEMBLE_INPUTS, OUR_INPUTS, OUR_OUTPUTS
 from tests.support.gateway import CHATML
+from tests.support.waiting import aeventually
 
 IDS = [1, 15496, 995]
 
@@ -125,3 +127,17 @@ async def test_it_waits_for_no_slot() -> None:
     async with server(TOLD) as (endpoint, _asked), served(route(triton(endpoint, slots=1))) as gate:
         gate.parts.balancer.taken("one")
         assert (await tokenize(gate, prompt="Hello"))[0] == 200
+
+
+async def test_what_sleeps_is_waited_for() -> None:
+    async with server(TOLD) as (endpoint, _asked):
+        asleep = route(template=CHATML, wakes=True)
+        async with served(asleep) as gate:
+            asking = asyncio.create_task(tokenize(gate, prompt="Hello world"))
+            await aeventually(lambda: gate.parts.admission.waiting("demo") == 1)
+            gate.set_routes(route(triton(endpoint), max_sequence_tokens=64, template=CHATML))
+            assert await asking == (200, {"count": 3, "max_model_len": 64, "tokens": IDS})
+            assert (await gate.last()).queue_seconds is not None
+            gate.set_routes(route(template=CHATML, wakes=True, queue_seconds=0.05))
+            status, said = await tokenize(gate, prompt="Hello world")
+            assert (status, said["error"]["code"]) == (503, "queue_timeout")
