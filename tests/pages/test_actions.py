@@ -15,6 +15,7 @@ from apps.accounts.roles import OPERATOR
 from apps.core.models import AuditEntry
 from apps.engines import states as build_states
 from apps.engines.models import Build, BuildProfile
+from apps.fleet.models import Node
 from apps.registry.models import Checkpoint
 from apps.serving.models import Deployment
 from tests import objects
@@ -105,9 +106,16 @@ def test_roll_back_to_the_current_revision_is_refused(world: World, operator: Cl
 
 
 def test_cordon_and_uncordon(world: World, operator: Client) -> None:
-    operator.post(reverse("fleet:cordon", args=["n1"]))
+    operator.post(reverse("fleet:cordon", args=["n1"]), {"reason": "new fans"})
     world.node.refresh_from_db()
-    assert world.node.cordoned
+    assert (world.node.cordoned, world.node.cordon_reason) == (True, "new fans")
+    Node.objects.filter(pk=world.node.pk).update(protocol_version=99, clock_skew_seconds=-42.25)
+    shown = operator.get(reverse("fleet:node", args=["n1"])).content.decode()
+    assert "Its workers speak protocol 99" in shown
+    assert "Its clock is -42.2 s off" in shown
+    shown = operator.get(reverse("fleet:fleet")).content.decode()
+    assert "another release" in shown
+    assert "clock is off" in shown
     operator.post(reverse("fleet:uncordon", args=["n1"]))
     world.node.refresh_from_db()
     assert not world.node.cordoned

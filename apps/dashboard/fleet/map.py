@@ -22,6 +22,7 @@ from apps.dashboard.fleet import holders
 from apps.dashboard.fleet.holders import Lease
 from apps.fleet import states
 from apps.fleet.models import Gpu, Node
+from apps.fleet.policy import PROTOCOL_VERSION, SKEW_TOLD_SECONDS
 from apps.telemetry import store
 from apps.telemetry.domain.derive import Sample
 
@@ -155,11 +156,46 @@ class Host:
         return sum(1 for slot in self.slots if not slot.held)
 
     @property
+    def of_another_release(self) -> bool:
+        """Its workers speak another protocol, so it drains."""
+        return self.node.protocol_version != PROTOCOL_VERSION
+
+    @property
+    def clock_is_off(self) -> bool:
+        """Far enough from the database's clock to tell a person."""
+        skew = self.node.clock_skew_seconds
+        return skew is not None and abs(skew) > SKEW_TOLD_SECONDS
+
+    @property
+    def warnings(self) -> list[str]:
+        """What its state does not say and a person should know."""
+        said = []
+        if self.of_another_release:
+            said.append(
+                _(
+                    "Its workers speak protocol %(theirs)d, the control plane %(ours)d. It takes no new work and its "
+                    "servers move away; update that host, or the control plane."
+                )
+                % {"theirs": self.node.protocol_version, "ours": PROTOCOL_VERSION}
+            )
+        if self.clock_is_off:
+            said.append(
+                _(
+                    "Its clock is %(seconds).1f s off the database's. Nothing is decided by it, but the times in its "
+                    "logs are wrong; set up time synchronisation there."
+                )
+                % {"seconds": self.node.clock_skew_seconds}
+            )
+        return said
+
+    @property
     def summary(self) -> str:
         """The node in words, for its title and for those who cannot see the bars."""
         said = [
             _("%(free)s of %(all)s slots free") % {"free": self.free, "all": len(self.slots)},
             *([_("cordoned")] if self.node.cordoned else []),
+            *([_("another release")] if self.of_another_release else []),
+            *([_("clock is off")] if self.clock_is_off else []),
         ]
         hottest = max(
             (value for slot in self.slots if (value := slot.told("gpu_temperature_celsius"))), default=0

@@ -174,8 +174,9 @@ def _difference(revision: Revision, files: dict[str, str]) -> list[str]:
     """Unified diff from a revision's files to those of the configuration as it stands."""
     before = preview.rendered_files(revision)
     lines: list[str] = []
-    for path, text in files.items():
-        found = difflib.unified_diff(before.get(path, "").splitlines(), text.splitlines(), lineterm="", n=3)
+    for path in {**before, **files}:
+        old, new = before.get(path, ""), files.get(path, "")
+        found = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
         lines += [line for line in found if not line.startswith(("---", "+++"))]
     return lines
 

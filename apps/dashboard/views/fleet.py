@@ -74,7 +74,8 @@ def _node_page(node_id: str) -> str:
 @action(Action.OPERATE)
 def cordon(request: HttpRequest, node_id: str) -> HttpResponse:
     """Take no new work on a node."""
-    node = services.set_cordoned(person(request), selectors.node(node_id), True)
+    reason = request.POST.get("reason", "")
+    node = services.set_cordoned(person(request), selectors.node(node_id), True, reason)
     return pages.done(request, _("%(node)s takes no new work.") % {"node": node}, to=_node_page(node_id))
 
 
