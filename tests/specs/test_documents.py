@@ -209,7 +209,7 @@ def test_every_fault_of_every_document_is_told_with_its_line() -> None:
         "this is a list of 1.",
         "f.yaml, document 4 (Checkpoint), line 13: apiVersion is missing; write apiVersion: inflight/v1.",
         "f.yaml, document 5 (y), line 15: kind is missing. "
-        "The kinds are Checkpoint, QuantizationProfile, BuildProfile, QualityGate, BatchingProfile, "
+        "The kinds are Node, Checkpoint, QuantizationProfile, BuildProfile, QualityGate, BatchingProfile, "
         "ModelRepository, Deployment, ExternalDeployment, GatewayRoute, AlertRule, LoadTest, PromptSet.",
         "f.yaml, document 6 (Checkpoint z), line 18: spec is missing.",
         "f.yaml, document 7 (Checkpoint), line 24: metadata.name must be text, not the number 12; put it in quotes.",
