@@ -21,12 +21,15 @@ from tests.support.waiting import aeventually
 MESSAGES: Any = [{"role": "user", "content": "Hi"}]
 
 
-async def ask(gate: Served, streamed: bool) -> str:
-    """ok, or how it failed: refused before an answer began, or cut off in it."""
+async def ask(gate: Served, streamed: bool, gap_ms: int = 5) -> str:
+    """ok, or how it failed: refused before an answer began, or cut off in it. An answer has 40 chunks."""
     began = False
     try:
         answer: Any = await gate.client().chat.completions.create(
-            model="demo", messages=MESSAGES, stream=streamed, metadata={"chunks": "40"}
+            model="demo",
+            messages=MESSAGES,
+            stream=streamed,
+            metadata={"chunks": "40", "gap_ms": str(gap_ms)},
         )
         if streamed:
             async for _chunk in answer:
@@ -42,7 +45,8 @@ async def test_one_of_two_upstreams_is_killed_under_load() -> None:
         pid = support.listener(killed)
         known = route(openai(kept, "external:kept"), openai(killed, "external:killed"))
         async with served(known) as gate:
-            streams = [asyncio.create_task(ask(gate, True)) for _ in range(20)]
+            # Long enough that the first has not ended when the last begins, on a busy machine too.
+            streams = [asyncio.create_task(ask(gate, True, gap_ms=60)) for _ in range(20)]
             balancer = gate.parts.balancer
             await aeventually(
                 lambda: [call.ttft is not None for call in gate.parts.calls] == [True] * len(streams)
