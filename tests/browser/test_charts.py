@@ -227,12 +227,66 @@ def test_a_range_nobody_can_read_says_so_and_what_to_do(tab: Any, world: World) 
     expect(tab.page.locator("main")).to_contain_text("Write it as 2026-11-30T14:05")
 
 
+# Where everything stands that moves with time, and the box of each line (px). Plotly splits a line at gaps.
+PICTURE = f"""() => {{
+  const found = [];
+  for (const node of {PLOT}.querySelectorAll(".xtick text, .gridlayer .xgrid, .shapelayer path")) {{
+    const {{ left, width }} = node.getBoundingClientRect();
+    found.push(left + width / 2);
+  }}
+  for (const trace of {PLOT}.querySelectorAll(".scatterlayer .trace")) {{
+    const paths = [...trace.querySelectorAll(".js-line")];
+    const boxes = paths.map((path) => path.getBBox()).filter(({{ width }}) => width);
+    found.push(Math.min(...boxes.map(({{ x }}) => x)), Math.max(...boxes.map(({{ x, width }}) => x + width)),
+      Math.min(...boxes.map(({{ y }}) => y)), Math.max(...boxes.map(({{ y, height }}) => y + height)));
+  }}
+  return found;
+}}"""
+
+
+def test_between_draws_of_plotly_the_picture_moves_on_as_plotly_would_draw_it(
+    charts: Page, world: World, redis_session: RedisServer, aside: Aside
+) -> None:
+    from apps.core import audit
+
+    revision = world.deployment.active_revision
+    assert revision is not None
+    aside(lambda: audit.record("ctl", "revision.active", revision, to_state="active"))
+    charts.reload()
+    charts.locator(CARD).scroll_into_view_if_needed()
+    charts.wait_for_function(f"() => {PLOT}?.layout.shapes?.length === 1")
+    charts.evaluate(
+        f"() => {{ window.wholes = 0; {PLOT}.on('plotly_react', () => {{ window.wholes += 1; }}); }}"
+    )
+    # After a gap, so that Plotly's lines are of two paths; the last of them is made by the third sample.
+    for back in (9, 6, 3, 0):
+        value = 51.5 + back / 3
+        aside(
+            lambda b=back, v=value: _publish(
+                redis_session, world, _sample(time.time() - b, generated_tokens_per_second=v)
+            )
+        )
+    charts.wait_for_function(f"() => {PLOT}.data[0].y.at(-1) === 51.5")
+    moved = f"() => {PLOT}.querySelector('.xaxislayer-above').getAttribute('transform')?.includes('(-')"
+    charts.wait_for_function(moved)
+    charts.get_by_role("button", name="Pause").click()
+    charts.evaluate("async () => { for (let n = 0; n < 30; n++) await new Promise(requestAnimationFrame); }")
+    lightly, wholes = charts.evaluate(PICTURE), charts.evaluate("wholes")
+    # A pointer over the chart needs Plotly's own picture.
+    charts.evaluate(f"() => {{ {PLOT}.dispatchEvent(new PointerEvent('pointerenter')); }}")
+    charts.wait_for_function("(before) => wholes > before", arg=wholes)
+    by_plotly = charts.evaluate(PICTURE)
+    assert not charts.evaluate(moved)
+    assert len(lightly) == len(by_plotly) > 10
+    assert max(abs(one - other) for one, other in zip(lightly, by_plotly, strict=True)) < 1.0
+
+
 SCHEDULED = """async () => {
   const { Scheduler } = await import("/static/js/charts/scheduler.js");
   const frames = [];
   const scheduler = new Scheduler((job) => frames.push(job));
   const drawn = [];
-  const jobs = ["a", "b", "c"].map((name) => ({ draw: () => drawn.push(name) }));
+  const jobs = ["a", "b", "c"].map((name) => ({ draw: () => drawn.push(name) > 1 }));
   for (const job of [...jobs, jobs[0]]) scheduler.ask(job);
   scheduler.drop(jobs[1]);
   const seen = [];
@@ -245,14 +299,31 @@ SCHEDULED = """async () => {
   scheduler.ask(jobs[2]);
   try { frames.shift()(9); } catch { /* the browser reports it */ }
   frames.shift()(10);
-  return { seen, drawn: drawn.join(""), draws: scheduler.draws, waiting: scheduler.waiting };
+  const { roundRange } = await import("/static/js/charts/scale.js");
+  const extents = [[0, 0], [0, 1], [0, 100], [0, 9.9], [0, 1e-4], [-3, 0], [-3, 40]];
+  const ranges = extents.map(([least, most]) => roundRange(least, most));
+  return {
+    seen, drawn: drawn.join(""), draws: scheduler.draws, waiting: scheduler.waiting,
+    whole: Array.from(scheduler.whole.subarray(0, 4)).join(""), ranges,
+  };
 }"""
 
 
 def test_one_chart_a_frame_and_a_broken_one_stops_no_other(page: Page) -> None:
     page.goto("/")
     found = page.evaluate(SCHEDULED)
-    assert found == {"seen": ["a", "ac"], "drawn": "acc", "draws": 4, "waiting": 0}
+    ranges = found.pop("ranges")
+    assert found == {"seen": ["a", "ac"], "drawn": "acc", "draws": 4, "waiting": 0, "whole": "0101"}
+    # Round, with a little room above the highest figure; zero is always on the axis.
+    assert [[round(end, 9) for end in each] for each in ranges] == [
+        [0, 1],
+        [0, 1.2],
+        [0, 120],
+        [0, 12],
+        [0, 0.00012],
+        [-4, 0],
+        [-4, 50],
+    ]
 
 
 BOUNDED = """async () => {

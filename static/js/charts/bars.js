@@ -33,6 +33,11 @@ export class Bars extends Card {
     }];
   }
 
+  // No time axis that moves: Plotly draws.
+  content() {
+    return null;
+  }
+
   fill() {
     const [trace] = this.figure.data;
     const { labels, shares, steps } = this.bars;

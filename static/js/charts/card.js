@@ -1,6 +1,7 @@
 // What every chart card does: it is drawn only while it is in sight, one card a frame, in the size it has.
-import { scheduler } from "./scheduler.js";
 import { token } from "./colors.js";
+import { Glide } from "./glide.js";
+import { scheduler } from "./scheduler.js";
 import { axisTime, tickFormat, tickValues } from "./time.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: false, responsive: false };
@@ -17,6 +18,7 @@ export class Card {
   #stale = true;
   #size = null;
   #revision = 0;
+  #pointed = false;
 
   constructor(node, page) {
     this.node = node;
@@ -28,6 +30,8 @@ export class Card {
     this.title = node.querySelector("h3").textContent.replace(/\s+/g, " ").trim();
     this.spec = JSON.parse(document.getElementById(`${node.dataset.chart}-figure`).textContent);
     this.figure = this.spec.figure;
+    this.glide = new Glide(this.plot);
+    this.figure.data.forEach((trace, index) => { trace.uid = `t${index}`; });
     cards.set(this.plot, this);
     cards.set(node, this);
     sizes.observe(this.plot);
@@ -36,6 +40,12 @@ export class Card {
       this.painted = false;
       this.ask();
     });
+    // Plotly tells what is under the pointer out of its own last draw, so that one has to be the newest.
+    this.plot.addEventListener("pointerenter", () => {
+      this.#pointed = true;
+      this.ask();
+    });
+    this.plot.addEventListener("pointerleave", () => { this.#pointed = false; });
     this.#tools();
   }
 
@@ -66,19 +76,30 @@ export class Card {
     this.ask();
   }
 
+  // True where Plotly drew; otherwise its last picture only moved on.
   draw() {
-    if (!this.node.isConnected) return;
+    if (!this.node.isConnected) return false;
     this.#stale = false;
-    if (!this.painted) this.paint();
+    const painted = this.painted;
+    if (!painted) this.paint();
     this.painted = true;
-    const { data, layout } = this.figure;
+    const { layout } = this.figure;
     [layout.width, layout.height] = this.#size;
     this.fill();
+    const whole = !painted || this.#pointed || this.held || !this.glide.move(this.figure, this.content());
+    if (whole) this.#whole();
+    this.drawn(whole);
+    if (!this.table.hidden) this.drawTable();
+    return whole;
+  }
+
+  #whole() {
+    const { data, layout } = this.figure;
+    this.glide.rest();
     this.#revision += 1;
     layout.datarevision = this.#revision;
     Plotly.react(this.plot, data, layout, CONFIG);
-    this.drawn();
-    if (!this.table.hidden) this.drawTable();
+    this.glide.drawn(this.figure, this.content());
   }
 
   // For the subclasses: colours; figures and axis; what follows a draw; rows of the table.
@@ -87,6 +108,16 @@ export class Card {
   fill() {}
 
   drawn() {}
+
+  // What the picture shows besides layout and lines, as a string, or null; see glide.js.
+  content() {
+    return "";
+  }
+
+  // Whether Plotly shows figures at the pointer, which go with its own draws only.
+  get held() {
+    return false;
+  }
 
   rows() {
     return { head: [], body: [] };

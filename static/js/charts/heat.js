@@ -10,6 +10,7 @@ const TABLE_ROWS = 120;
 
 export class HeatMap extends Card {
   #end = 0;
+  #taken = 0;
 
   constructor(node, page) {
     super(node, page);
@@ -26,7 +27,12 @@ export class HeatMap extends Card {
 
   take(heats) {
     this.heats = heats;
+    this.#taken += 1;
     this.ask();
+  }
+
+  content() {
+    return `${this.name} ${this.#taken}`;
   }
 
   get heat() {

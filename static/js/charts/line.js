@@ -3,6 +3,7 @@ import { ABSENT, clock, significant } from "../pieces/format.js";
 import { gettext, phrase } from "../pieces/words.js";
 import { Card } from "./card.js";
 import { faded, paintLayout, token } from "./colors.js";
+import { roundRange } from "./scale.js";
 import { momentOf } from "./time.js";
 
 const STALE_SECONDS = 5;
@@ -13,6 +14,7 @@ export class LineChart extends Card {
   #buffers = [];
   #bound = false;
   #hover = null;
+  #scales = [];
 
   constructor(node, page) {
     super(node, page);
@@ -23,8 +25,13 @@ export class LineChart extends Card {
         const like = this.figure.data[index];
         const name = phrase("%(name)s, earlier", { name: like.name });
         const hovertemplate = `${like.hovertemplate.split("<extra>")[0]}<extra>${name}</extra>`;
-        this.figure.data.push({ ...like, line: { width: 1.25, dash: "dash" }, name, hovertemplate });
+        const uid = `t${this.figure.data.length}`;
+        this.figure.data.push({ ...like, uid, line: { width: 1.25, dash: "dash" }, name, hovertemplate });
       }
+    }
+    // Those that the server gives no range of.
+    for (const [name, axis] of Object.entries(this.figure.layout)) {
+      if (name.startsWith("yaxis") && !axis.range) this.#scales.push({ axis, trace: `y${name.slice(5)}`, extent: [0, 0] });
     }
     for (const button of this.keys) {
       button.addEventListener("click", () => {
@@ -53,8 +60,10 @@ export class LineChart extends Card {
     const { layout } = this.figure;
     this.timeAxis(from, to);
     layout.shapes = [...this.page.marks.shapes(from, to), ...(this.bands?.(from, to) ?? [])];
+    for (const { extent } of this.#scales) extent.fill(0);
     this.#put(this.page.series, 0, from, to);
     if (this.page.compare) this.#put(this.page.compare, this.lines.length, from, to);
+    for (const { axis, extent } of this.#scales) axis.range = roundRange(extent[0], extent[1]);
   }
 
   #put(series, offset, from, to) {
@@ -64,20 +73,25 @@ export class LineChart extends Card {
       const place = offset + index;
       let buffer = this.#buffers[place];
       if (!buffer || buffer.length < end - first) buffer = this.#buffers[place] = new Float64Array(series.rows.at.length);
-      for (let row = first; row < end; row += 1) buffer[row - first] = series.value(line, row);
       const trace = this.figure.data[place];
+      trace.visible = !this.#hidden.has(index);
+      const scale = trace.visible ? this.#scales.find((each) => each.trace === trace.yaxis) : null;
+      series.read(line, first, end, buffer, scale?.extent ?? [0, 0]);
       trace.x = x;
       trace.y = buffer.subarray(0, end - first);
-      trace.visible = !this.#hidden.has(index);
       // A step between two gaps is no line: it shows as a dot.
       trace.mode = line.marked || end - first <= 2 ? "lines+markers" : "lines";
     });
   }
 
-  drawn() {
+  get held() {
+    return this.#hover !== null;
+  }
+
+  drawn(whole) {
     if (!this.#bound) this.#bind();
     this.tell();
-    if (this.#hover) Plotly.Fx.hover(this.plot, this.#hover);
+    if (this.#hover && whole) Plotly.Fx.hover(this.plot, this.#hover);
   }
 
   #bind() {

@@ -22,6 +22,7 @@ export class ChartPage {
   #fetching = null;
   #search = location.search;
   #typed = 0;
+  #given = new WeakMap();
 
   constructor(spec, { root = document, zooms = true } = {}) {
     this.spec = spec;
@@ -100,10 +101,14 @@ export class ChartPage {
     }
   }
 
+  // A card of which the server says what it said before has nothing to draw.
   #take(given) {
     for (const card of this.cards) {
       const fresh = given.cards[card.node.dataset.chart];
-      if (fresh) card.take(fresh);
+      const text = fresh && JSON.stringify(fresh);
+      if (!fresh || this.#given.get(card) === text) continue;
+      this.#given.set(card, text);
+      card.take(fresh);
     }
     if (given.compare && !this.#zoomed && this.#earlier) this.#earlier = new Series(given.compare, this.spec.window);
   }

@@ -6,16 +6,18 @@ export class Scheduler {
   #waiting = new Set();
   #frame = 0;
   #request;
-  // How long the latest draws took (ms), and in which frame each was, for the benchmark and the tests. Bounded.
+  // How long the latest draws took (ms), in which frame each was, and whether Plotly drew it, for the benchmark and the
+  // tests. Bounded.
   took = new Float64Array(KEPT);
   frames = new Float64Array(KEPT);
+  whole = new Uint8Array(KEPT);
   draws = 0;
 
   constructor(request = (job) => requestAnimationFrame(job)) {
     this.#request = request;
   }
 
-  // A job is an object with draw(); asking twice before its turn draws once.
+  // A job is an object with draw(), which tells whether it was drawn as a whole; asking twice before its turn draws once.
   ask(job) {
     this.#waiting.add(job);
     this.#frame ||= this.#request((at) => this.#run(at));
@@ -35,10 +37,10 @@ export class Scheduler {
     if (!job) return;
     this.#waiting.delete(job);
     const begun = performance.now();
+    const place = this.draws % KEPT;
     try {
-      job.draw();
+      this.whole[place] = job.draw() ? 1 : 0;
     } finally {
-      const place = this.draws % KEPT;
       this.took[place] = performance.now() - begun;
       this.frames[place] = at;
       this.draws += 1;

@@ -95,4 +95,17 @@ export class Series {
     const below = this.rows.column(line.per)?.[row] ?? NaN;
     return below > 0 ? (top * line.scale) / below : NaN;
   }
+
+  // The same of the rows from `first` to `end` (exclusive) into `values`; widens `extent`, the [lowest, highest] of them.
+  read(line, first, end, values, extent) {
+    const top = line.key ? this.rows.column(line.key) : null;
+    const below = line.per ? this.rows.column(line.per) : null;
+    for (let row = first; row < end; row += 1) {
+      let value = line.key ? (top ? top[row] : NaN) * line.scale : line.scale;
+      if (line.per) value = below && below[row] > 0 ? value / below[row] : NaN;
+      values[row - first] = value;
+      if (value < extent[0]) extent[0] = value;
+      if (value > extent[1]) extent[1] = value;
+    }
+  }
 }
