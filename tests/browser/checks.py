@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page
 
 SCRIPT = Path(__file__).with_name("checks.js")
 # Above this a page is felt to jump (web.dev calls 0.1 the limit of "good").
 MOST_SHIFT = 0.02
+_AXE_RUN = """async (rules) => {
+  const found = await axe.run(document, { resultTypes: ['violations'], rules });
+  return found.violations.filter((one) => ['serious', 'critical'].includes(one.impact)).map((one) => ({
+    id: one.id, impact: one.impact, help: one.help,
+    nodes: one.nodes.slice(0, 3).map((node) => `${node.target.join(' ')} ${node.html.slice(0, 160)}`),
+  }));
+}"""
 
 
 def problems(page: Page) -> list[str]:
@@ -34,3 +44,17 @@ def tab_to(page: Page, selector: str, most: int = 60) -> list[str]:
         if page.evaluate("(selector) => document.activeElement?.matches(selector) ?? false", selector):
             return hidden
     raise AssertionError(f"{selector} is not reached by {most} presses of Tab")
+
+
+def axe(page: Page, *rules_off: str) -> list[str]:
+    """Serious and critical faults that axe-core finds in the page as it stands, each with the first places."""
+    if not page.evaluate("typeof window.axe === 'object'"):
+        # By the debugger's protocol, which the page's own policy does not hold up.
+        page.evaluate(_axe_source())
+    found: list[dict[str, Any]] = page.evaluate(_AXE_RUN, {rule: {"enabled": False} for rule in rules_off})
+    return [f"{one['impact']} {one['id']}: {one['help']}: {one['nodes']}" for one in found]
+
+
+@functools.cache
+def _axe_source() -> str:
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
