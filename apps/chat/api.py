@@ -10,20 +10,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from apps.accounts.rest import REFUSALS, Number, Page, PageQuery, actor_of, page_of
 from apps.accounts.roles import Action, require
-from apps.chat import selectors, serialize, services
-from apps.serving import selectors as serving_selectors
+from apps.chat import selectors, serialize, services, targets
 
 router = Router(tags=["conversations"])
 
 
 class Conversation(Schema):
-    """A chat of one person with one deployment. Times are epoch seconds."""
+    """A chat of one person with one deployment, or one external deployment. Times are epoch seconds."""
 
     id: int
     title: str | None
     owner: str
-    deployment: str
-    deployment_id: int
+    deployment: str | None
+    deployment_id: int | None
+    external: str | None
     system_prompt: str
     params: dict[str, Any]
     created_at: float
@@ -66,7 +66,8 @@ class NewConversation(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    deployment: str = Field(description="Name of a deployment.")
+    deployment: str | None = Field(None, description="Name of a deployment.")
+    external: str | None = Field(None, description="Name of an external deployment, instead of one of ours.")
     title: str = ""
     system_prompt: str = ""
     params: dict[str, Any] = Field(default_factory=dict, description="Sampling parameters.")
@@ -91,11 +92,11 @@ def list_conversations(request: HttpRequest, page: Query[PageQuery]) -> dict[str
 
 @router.post("/conversations", response={201: Conversation, **REFUSALS}, operation_id="create_conversation")
 def create_conversation(request: HttpRequest, body: NewConversation) -> Status[dict[str, Any]]:
-    """Begin a conversation with a deployment."""
+    """Begin a conversation with a deployment, or an external one."""
     require(actor_of(request), Action.CHAT)
     made = services.create_conversation(
         actor_of(request),
-        serving_selectors.deployment(body.deployment),
+        targets.named(body.deployment, body.external),
         title=body.title,
         system_prompt=body.system_prompt,
         params=body.params,

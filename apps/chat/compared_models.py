@@ -31,10 +31,11 @@ class PromptSet(models.Model):
 class Comparison(models.Model):
     """The same questions to several deployments or revisions, side by side.
 
-    `sides` is [{"deployment": name, "revision": number or null, "recorded": conversation id or null}]; a recorded
-    side is no engine: its answers are those that a saved conversation had, kept in `questions`. `questions` is
-    [{"prompt": text, "recorded": an answer's facts or null}]. `chained` questions are one conversation, others stand
-    for themselves. `mode` says whether the sides are asked at once or one after the other.
+    `sides` is [{"deployment": name or null, "external": name or null, "revision": number or null, "recorded":
+    conversation id or null}], of the two names one (older rows have no key "external"); a recorded side is no engine:
+    its answers are those that a saved conversation had, kept in `questions`. `questions` is [{"prompt": text,
+    "recorded": an answer's facts or null}]. `chained` questions are one conversation, others stand for themselves.
+    `mode` says whether the sides are asked at once or one after the other.
     """
 
     kind = "comparison"

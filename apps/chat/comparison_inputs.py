@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from django.utils.translation import gettext as _
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from apps.chat.prompt_sets import PROMPT_LIMIT
 from apps.core.exceptions import InvalidInput
@@ -17,12 +17,21 @@ MOST_QUESTIONS = 50
 
 
 class SideFields(BaseModel):
-    """One engine: a deployment, or one of its revisions that serves."""
+    """One engine: a deployment, or one of its revisions that serves; or an external deployment."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    deployment: Annotated[str, Field(min_length=1, max_length=63)]
+    deployment: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    external: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     revision: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> SideFields:
+        if (self.deployment is None) == (self.external is None):
+            raise ValueError("give either a deployment or an external deployment")
+        if self.external is not None and self.revision is not None:
+            raise ValueError("an external deployment has no revisions")
+        return self
 
 
 class ComparisonFields(BaseModel):

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, may, require
-from apps.chat import comparison_inputs, prompt_sets, selectors
+from apps.chat import comparison_inputs, prompt_sets, selectors, targets
 from apps.chat import params as sampling
 from apps.chat.compared_models import Comparison, ComparisonPart, PromptSet
 from apps.chat.comparison_inputs import LEAST_SIDES, MOST_QUESTIONS, MOST_SIDES, ComparisonFields
@@ -24,6 +24,7 @@ from apps.chat.models import Conversation, Turn
 from apps.chat.serialize import turn_dict
 from apps.core import audit
 from apps.core.exceptions import InvalidInput, NotAllowed, NotFound, NotPossibleNow
+from apps.gateway.models import ExternalDeployment
 from apps.registry.models import Checkpoint
 from apps.serving import selectors as serving
 from apps.serving.models import Deployment
@@ -158,9 +159,9 @@ def pick(conversation: Conversation) -> serving.Endpoint:
     Raises NotPossibleNow where none serves.
     """
     part = ComparisonPart.objects.filter(conversation=conversation).first()
+    deployment = targets.own(conversation)
     if part is None or part.revision is None:
-        return pick_instance(conversation.deployment)
-    deployment = conversation.deployment
+        return pick_instance(deployment)
     rows = list(serving.routable_instances().filter(deployment=deployment, revision__number=part.revision))
     if rows:
         return serving.endpoint(rows[next(_turn) % len(rows)])
@@ -174,10 +175,10 @@ def checkpoint_of(conversation: Conversation) -> Checkpoint:
     """
     part = ComparisonPart.objects.filter(conversation=conversation, revision__isnull=False).first()
     if part is not None and part.revision is not None:
-        engine = serving.revision(conversation.deployment, part.revision).engine
+        engine = serving.revision(targets.own(conversation), part.revision).engine
         if engine is not None:
             return engine.checkpoint
-    return prompts.serving_checkpoint(conversation.deployment)
+    return prompts.serving_checkpoint(targets.own(conversation))
 
 
 def answers(row: Comparison) -> list[list[dict[str, Any] | None]]:
@@ -202,7 +203,9 @@ def answers(row: Comparison) -> list[list[dict[str, Any] | None]]:
 def side_name(side: Mapping[str, Any]) -> str:
     """What a side is called."""
     if side.get("recorded"):
-        return _("%(name)s, recorded") % {"name": side["deployment"]}
+        return _("%(name)s, recorded") % {"name": side["deployment"] or side.get("external")}
+    if side.get("external"):
+        return _("%(name)s (external)") % {"name": side["external"]}
     if side.get("revision"):
         return _("%(name)s, revision %(number)d") % {"name": side["deployment"], "number": side["revision"]}
     return str(side["deployment"])
@@ -211,9 +214,12 @@ def side_name(side: Mapping[str, Any]) -> str:
 def _sides(given: ComparisonFields, saved: Conversation | None) -> list[dict[str, Any]]:
     sides: list[dict[str, Any]] = []
     if saved is not None and given.recorded:
-        sides.append({"deployment": saved.deployment.name, "revision": None, "recorded": saved.pk})
+        sides.append(_side(saved.engine) | {"recorded": saved.pk})
     for index, side in enumerate(given.sides):
-        deployment = serving.deployment(side.deployment)
+        deployment = targets.named(side.deployment, side.external)
+        if isinstance(deployment, ExternalDeployment):
+            sides.append(_side(deployment))
+            continue
         if deployment.repository_id is not None:
             raise InvalidInput(
                 "no_chat_template",
@@ -224,7 +230,7 @@ def _sides(given: ComparisonFields, saved: Conversation | None) -> list[dict[str
             )
         if side.revision is not None and side.revision not in engines_of(deployment):
             raise _not_serving(deployment, side.revision)
-        sides.append({"deployment": deployment.name, "revision": side.revision, "recorded": None})
+        sides.append(_side(deployment) | {"revision": side.revision})
     if not LEAST_SIDES <= len(sides) <= MOST_SIDES:
         raise InvalidInput(
             "number_of_sides",
@@ -234,6 +240,16 @@ def _sides(given: ComparisonFields, saved: Conversation | None) -> list[dict[str
             remedy=_("Choose another number of engines."),
         )
     return sides
+
+
+def _side(target: targets.Target) -> dict[str, Any]:
+    elsewhere = isinstance(target, ExternalDeployment)
+    return {
+        "deployment": None if elsewhere else target.name,
+        "external": target.name if elsewhere else None,
+        "revision": None,
+        "recorded": None,
+    }
 
 
 def _questions(
@@ -283,24 +299,22 @@ def _title(
 
 def _make_parts(row: Comparison) -> None:
     """A conversation for each engine, and for each question of its own unless they are chained."""
-    deployments = {
-        each.name: each for each in Deployment.objects.filter(name__in={s["deployment"] for s in row.sides})
-    }
     for index, side in enumerate(row.sides):
         if side.get("recorded"):
             continue
-        deployment = deployments.get(side["deployment"])
-        if deployment is None:
+        try:
+            target = targets.named(side["deployment"], side.get("external"))
+        except NotFound as error:
             raise NotFound(
-                "deployment_unknown",
-                _("There is no deployment %(name)s.") % {"name": side["deployment"]},
+                error.code,
+                error.sentence,
                 field="sides",
                 remedy=_("It was deleted; begin a comparison of those that exist."),
-            )
+            ) from error
         for question in range(1 if row.chained else len(row.questions)):
             conversation = Conversation.objects.create(
                 owner_id=row.owner_id,
-                deployment=deployment,
+                **targets.columns_of(target),
                 title=row.title,
                 system_prompt=row.system_prompt,
                 params=row.params,

@@ -19,8 +19,9 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from apps.chat import comparisons, selectors, sources
+from apps.chat import comparisons, external, selectors, sources
 from apps.chat.models import Turn
+from apps.chat.targets import own
 from apps.core.exceptions import InflightError
 from apps.serving import selectors as serving
 from apps.streaming.selectors import as_source_endpoint
@@ -89,7 +90,9 @@ def gateway_url() -> str:
 
 def body(turn: Turn) -> dict[str, Any]:
     """The gateway's body of a turn's request. Reads the conversation up to the turn's question."""
-    return body_of(turn.conversation.deployment.name, selectors.history(turn), turn.params)
+    if turn.conversation.external is not None:
+        return external.body_of(turn.conversation.engine_name, selectors.history(turn), turn.params)
+    return body_of(turn.conversation.engine_name, selectors.history(turn), turn.params)
 
 
 def body_of(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,7 +280,7 @@ def declared(endpoint: Endpoint) -> ModelInterface:
 
 
 def _server(turn: Turn) -> serving.Endpoint:
-    deployment = turn.conversation.deployment
+    deployment = own(turn.conversation)
     rows = serving.routable_instances().filter(deployment=deployment, uid=turn.instance_uid)
     answered = rows.first() if turn.instance_uid else None
     return serving.endpoint(answered) if answered is not None else comparisons.pick(turn.conversation)

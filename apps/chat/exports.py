@@ -96,7 +96,7 @@ def comparison_value(row: Comparison) -> dict[str, Any]:
 def conversation_markdown(value: Mapping[str, Any]) -> str:
     """A conversation as a document."""
     lines = [f"# {_plain(value['title'] or _('Conversation'))}", ""]
-    lines += [_("Deployment: %(name)s") % {"name": f"`{value['deployment']}`"}, ""]
+    lines += [_("Deployment: %(name)s") % {"name": f"`{value['deployment'] or value['external']}`"}, ""]
     lines += _settings(value)
     for turn in value["turns"]:
         lines += [f"## {_('Question')}", "", *_block(turn["prompt"]), "", f"## {_('Answer')}", ""]

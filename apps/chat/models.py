@@ -8,11 +8,14 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.chat import states
 from apps.core.models import StatusModel
+from apps.gateway.models import ExternalDeployment
 from apps.serving.models import Deployment
 
 
 class Conversation(models.Model):
-    """A chat of one person with one deployment. `params` are the sampling parameters of the next turn.
+    """A chat of one person with one deployment, or with one external deployment of the gateway.
+
+    `params` are the sampling parameters of the next turn.
 
     Its turns are a tree: each answers after its `parent`. `head` is the last turn of the branch that is shown, null
     while there is none or where the branch begins anew.
@@ -23,7 +26,12 @@ class Conversation(models.Model):
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations"
     )
-    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="conversations")
+    deployment = models.ForeignKey(
+        Deployment, null=True, blank=True, on_delete=models.CASCADE, related_name="conversations"
+    )
+    external = models.ForeignKey(
+        ExternalDeployment, null=True, blank=True, on_delete=models.CASCADE, related_name="conversations"
+    )
     title = models.CharField(_("title"), max_length=200, blank=True)
     system_prompt = models.TextField(_("system prompt"), blank=True)
     params = models.JSONField(_("sampling parameters"), default=dict, blank=True)
@@ -35,10 +43,29 @@ class Conversation(models.Model):
 
     class Meta:
         ordering = ["-updated_at"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(deployment__isnull=False, external__isnull=True)
+                | models.Q(deployment__isnull=True, external__isnull=False),
+                name="a_conversation_has_one_engine",
+            )
+        ]
         verbose_name = _("conversation")
 
     def __str__(self) -> str:
         return self.title or f"#{self.pk}"
+
+    @property
+    def engine(self) -> Deployment | ExternalDeployment:
+        """What answers."""
+        found = self.deployment or self.external
+        assert found is not None  # noqa: S101 - the table's own constraint
+        return found
+
+    @property
+    def engine_name(self) -> str:
+        """Its public name."""
+        return self.engine.name
 
 
 class Turn(StatusModel):

@@ -9,8 +9,6 @@ from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apps.core.exceptions import Finding, InvalidInput
-from apps.serving.models import Deployment
-from apps.streaming import capabilities
 
 Words = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=16)]
 
@@ -56,15 +54,14 @@ def validate(params: Mapping[str, Any]) -> SamplingParams:
         ) from error
 
 
-def require_supported(deployment: Deployment, given: Mapping[str, Any]) -> None:
-    """Raises InvalidInput naming the first parameter that the deployment's engine has nothing for."""
-    known = capabilities.of(deployment)
+def require_supported(name_of_engine: str, known: frozenset[str], given: Mapping[str, Any]) -> None:
+    """Raises InvalidInput naming the first parameter that the engine has nothing for; `known` are those it has."""
     for name in given:
-        if name not in known.params and name != "priority":
+        if name not in known:
             raise InvalidInput(
                 "unsupported_parameter",
                 _("%(name)s: the engine of %(deployment)s has no such parameter.")
-                % {"name": name, "deployment": deployment.name},
+                % {"name": name, "deployment": name_of_engine},
                 field=name,
                 remedy=_("Leave it empty."),
             )

@@ -22,7 +22,7 @@ _USABLE = (states.DONE, states.STOPPED, states.INTERRUPTED)
 
 def conversations(user: User | AnonymousUser) -> QuerySet[Conversation]:
     """The person's own conversations, the one used last first; those of a comparison are on its own page."""
-    return Conversation.objects.select_related("deployment", "owner").filter(
+    return Conversation.objects.select_related("deployment", "external", "owner").filter(
         owner_id=user.pk, comparison_part__isnull=True
     )
 
@@ -32,7 +32,7 @@ def conversation(user: User | AnonymousUser | str, conversation_id: int) -> Conv
 
     Raises NotFound, also for a conversation of somebody else.
     """
-    rows = Conversation.objects.select_related("deployment", "owner")
+    rows = Conversation.objects.select_related("deployment", "external", "owner")
     if not isinstance(user, str) and not may(user, Action.ADMINISTER):
         rows = rows.filter(owner_id=user.pk)
     found = rows.filter(pk=conversation_id).first()
@@ -127,7 +127,7 @@ def timeline(turn: Turn) -> list[list[Any]]:
 def turn(user: User | AnonymousUser | str, uid: str) -> Turn:
     """One turn that the person may view. Raises NotFound."""
     rows = Turn.objects.select_related(
-        "conversation__owner", "conversation__deployment", "replaces", "parent"
+        "conversation__owner", "conversation__deployment", "conversation__external", "replaces", "parent"
     )
     row = rows.filter(uid=uid).first()
     if row is not None:

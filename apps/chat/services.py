@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, may, require
 from apps.chat import params as sampling
-from apps.chat import selectors, states, turn_runner, waking
+from apps.chat import selectors, states, targets, turn_runner, waking
 from apps.chat.comparisons import (
     create_comparison,
     delete_comparison,
@@ -38,20 +38,20 @@ _TITLE_LETTERS = 60
 
 def create_conversation(
     actor: User,
-    deployment: Deployment,
+    deployment: targets.Target,
     *,
     title: str = "",
     system_prompt: str = "",
     params: Mapping[str, Any] | None = None,
 ) -> Conversation:
-    """Begin a conversation of `actor` with a deployment, which need not be serving yet.
+    """Begin a conversation of `actor` with a deployment, which need not be serving yet, or an external one.
 
     Raises NotAllowed, or InvalidInput naming `title`, `system_prompt` or the parameter.
     """
     require(actor, Action.CHAT)
     conversation = Conversation(
         owner=actor,
-        deployment=deployment,
+        **targets.columns_of(deployment),
         title=_checked_title(title),
         system_prompt=_checked("system_prompt", system_prompt, SYSTEM_PROMPT_LIMIT),
         params=sampling.validate(params or {}).given(),
@@ -170,10 +170,11 @@ def _begin(
     replaces: Turn | None = None,
 ) -> Turn:
     checked = sampling.validate(conversation.params if params is None else params).given()
-    sampling.require_supported(conversation.deployment, checked)
+    sampling.require_supported(conversation.engine_name, targets.params_of(conversation.engine), checked)
     if system_prompt is not None:
         conversation.system_prompt = _checked("system_prompt", system_prompt, SYSTEM_PROMPT_LIMIT)
-    _require_serving(conversation.deployment)
+    if conversation.deployment is not None:
+        _require_serving(conversation.deployment)
     turn_runner.settle_dead_turns(conversation)
     conversation.params = checked
     conversation.title = conversation.title or _title_of(prompt)

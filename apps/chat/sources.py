@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from apps.chat import comparisons, selectors
+from apps.chat import comparisons, external, selectors
 from apps.chat.models import Turn
+from apps.chat.targets import own
 from apps.serving.domain.priority_reach import LEVELS
 from apps.serving.trtllm_files import engine_kind
-from apps.streaming import prompts
+from apps.streaming import capabilities, prompts
 from apps.streaming.selectors import as_source_endpoint
 from apps.streaming.token_source import Endpoint, GenerationRequest, SamplingParams, TokenSource
 from apps.streaming.triton_grpc import TritonGrpcSource
@@ -29,7 +30,7 @@ class Answering:
     source: TokenSource
     request: GenerationRequest
     instance_uid: str
-    revision_number: int
+    revision_number: int | None
 
 
 def prepare(turn: Turn) -> Answering:
@@ -37,9 +38,14 @@ def prepare(turn: Turn) -> Answering:
 
     Raises InflightError where nothing serves or the checkpoint's template refuses the conversation.
     """
+    elsewhere = turn.conversation.external
+    if elsewhere is not None:
+        source: TokenSource = external.source_of(elsewhere, selectors.history(turn), turn.params)
+        return Answering(source, GenerationRequest("", request_id=turn.uid), external.EXTERNAL, None)
     request = request_of(turn)
     chosen = comparisons.pick(turn.conversation)
-    source = source_of(as_source_endpoint(chosen), request.priority)
+    known = capabilities.of(own(turn.conversation))
+    source = source_of(as_source_endpoint(chosen), request.priority, known.accumulated)
     return Answering(source, request, chosen.uid, chosen.revision)
 
 
@@ -59,11 +65,14 @@ def running() -> int:
     return _running
 
 
-def source_of(endpoint: Endpoint, level: int | None = None) -> TokenSource:
-    """The way to an engine: gRPC while few answers run, or where a class must reach Triton's queue, else HTTP."""
+def source_of(endpoint: Endpoint, level: int | None = None, accumulated: bool = False) -> TokenSource:
+    """The way to an engine: gRPC while few answers run, or where a class must reach Triton's queue, else HTTP.
+
+    `accumulated`: its model is configured to send the whole text so far with each message.
+    """
     if level is not None or _running <= MOST_BY_GRPC:
-        return TritonGrpcSource(endpoint)
-    return TritonHttpSource(endpoint, shared=True)
+        return TritonGrpcSource(endpoint, accumulated=accumulated)
+    return TritonHttpSource(endpoint, shared=True, accumulated=accumulated)
 
 
 def request_of(turn: Turn) -> GenerationRequest:
@@ -76,7 +85,7 @@ def prompt_of(turn: Turn) -> str:
     """The conversation up to the turn's question, by the checkpoint's own template."""
     checkpoint = comparisons.checkpoint_of(turn.conversation)
     rendered = prompts.render(checkpoint, selectors.history(turn))
-    return prompts.for_engine(checkpoint, rendered, engine_kind(turn.conversation.deployment.build_profile))
+    return prompts.for_engine(checkpoint, rendered, engine_kind(own(turn.conversation).build_profile))
 
 
 def sampling_params(turn: Turn) -> SamplingParams:

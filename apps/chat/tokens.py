@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from apps.chat import selectors
 from apps.chat.models import Conversation, Turn
+from apps.chat.targets import own
 from apps.core.exceptions import InflightError
 from apps.realtime import pool
 from apps.serving.domain.acting import EngineKind
@@ -38,6 +39,8 @@ class _Prepared:
 
 async def count(conversation: Conversation, system_prompt: str, after: Turn | None, question: str) -> Counted:
     """Render the prompt that the question would make after `after`, and have the engine count it."""
+    if conversation.external is not None:
+        return Counted(None, conversation.external.max_sequence_tokens)
     try:
         found = await pool.run(_prepare, conversation.pk, system_prompt, after, question)
     except InflightError as error:
@@ -50,7 +53,7 @@ async def count(conversation: Conversation, system_prompt: str, after: Turn | No
 
 def _prepare(conversation_id: int, system_prompt: str, after: Turn | None, question: str) -> _Prepared:
     # Read anew: a page stays open for longer than a revision serves.
-    deployment = Conversation.objects.select_related("deployment").get(pk=conversation_id).deployment
+    deployment = own(Conversation.objects.select_related("deployment", "external").get(pk=conversation_id))
     earlier: Iterable[Turn] = [*selectors.before(after), after] if after is not None else ()
     messages = selectors.messages(system_prompt, earlier, question)
     known = capabilities.of(deployment)

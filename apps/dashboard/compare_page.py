@@ -11,6 +11,7 @@ from apps.chat import comparison_figures, comparisons, word_diff
 from apps.chat.compared_models import Comparison, ComparisonPart
 from apps.chat.comparison_figures import SideFigures
 from apps.dashboard import formats
+from apps.gateway.selectors import externals
 from apps.serving.models import Deployment
 from apps.serving.selectors import deployments
 from apps.serving.states import DEGRADED, READY
@@ -58,12 +59,16 @@ def context(row: Comparison, mine: bool) -> dict[str, Any]:
 
 
 def engines() -> list[dict[str, str]]:
-    """What can be asked now, for a choice: each deployment, and its revisions where several serve."""
+    """What can be asked now, for a choice: each deployment, its revisions where several serve, external ones."""
     found = []
     for deployment in deployments().filter(state__in=(READY, DEGRADED), repository__isnull=True):
         found.append({"value": deployment.name, "label": deployment.name})
         found += _revisions(deployment)
-    return found
+    words = _("%(name)s (external)")
+    return [
+        *found,
+        *({"value": f"external:{row.name}", "label": words % {"name": row.name}} for row in externals()),
+    ]
 
 
 def verdict(names: Sequence[str], figures: Sequence[SideFigures], questions: int) -> str:

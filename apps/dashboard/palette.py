@@ -144,6 +144,8 @@ def _nodes(words: str) -> Iterator[Item]:
 
 
 def _conversations(person: User, words: str) -> Iterator[Item]:
-    for row in lists.search(conversations(person), words, ["title", "deployment__name"])[:EACH]:
-        hint = _("conversation with %(name)s") % {"name": row.deployment.name}
+    for row in lists.search(conversations(person), words, ["title", "deployment__name", "external__name"])[
+        :EACH
+    ]:
+        hint = _("conversation with %(name)s") % {"name": row.engine_name}
         yield Item(str(row), hint, "playground", reverse("chat:conversation", args=[row.pk]))

@@ -208,22 +208,24 @@ def _sequence_tokens(deployment: Deployment) -> list[int]:
 
 def _external_upstreams(row: ExternalDeployment, weight: float, longest: int | None) -> list[Upstream]:
     try:
-        secret = secrets.decrypt(row.secret) if row.secret else ""
+        return [external_upstream(row, weight, longest)]
     except SecretUnreadable as error:
         log.error("External deployment %s is left out: %s %s", row.name, error.sentence, error.remedy)
         return []
-    return [
-        Upstream(
-            uid=f"external:{row.name}",
-            kind="openai",
-            http_url=row.base_url.rstrip("/"),
-            model=row.model,
-            slots=row.slots,
-            weight=weight,
-            max_prompt_tokens=longest,
-            secret=secret,
-        )
-    ]
+
+
+def external_upstream(row: ExternalDeployment, weight: float = 1.0, longest: int | None = None) -> Upstream:
+    """An external deployment with its secret, as a request's path knows it. Raises SecretUnreadable."""
+    return Upstream(
+        uid=f"external:{row.name}",
+        kind="openai",
+        http_url=row.base_url.rstrip("/"),
+        model=row.model,
+        slots=row.slots,
+        weight=weight,
+        max_prompt_tokens=longest,
+        secret=secrets.decrypt(row.secret) if row.secret else "",
+    )
 
 
 def _template(deployment: Deployment | None) -> tuple[str, dict[str, str]]:

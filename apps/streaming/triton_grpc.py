@@ -54,11 +54,13 @@ class TritonGrpcSource:
         first_token_seconds: float = 120.0,
         idle_seconds: float = 60.0,
         rules: StreamRules | None = None,
+        accumulated: bool = False,
     ) -> None:
         self._endpoint = endpoint
         self._first_token_seconds = first_token_seconds
         self._idle_seconds = idle_seconds
         self._rules = rules
+        self._accumulated = accumulated
         self._channel: Any = None
         self._interface: ModelInterface | None = None
 
@@ -66,7 +68,7 @@ class TritonGrpcSource:
         """Deltas, then one StreamEnd; see TokenSource."""
         try:
             interface = await self._declared()
-            asked, rules = fitted(request, interface)
+            asked, rules = fitted(request, interface, self._accumulated)
             message = self._message(asked, interface)
         except grpc.aio.AioRpcError as error:
             yield StreamEnd("error", time.perf_counter(), error=triton_errors.explain(*_status(error)))

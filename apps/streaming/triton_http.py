@@ -150,6 +150,7 @@ class TritonHttpSource:
     """A TokenSource over one endpoint; belongs to the event loop that first uses it. Waits as TritonGrpcSource.
 
     `shared`: its connections are those of all such sources of the loop; else it has its own and closes them.
+    `accumulated`: the model is configured to send the whole text so far with each message.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class TritonHttpSource:
         first_token_seconds: float = 120.0,
         idle_seconds: float = 60.0,
         rules: StreamRules | None = None,
+        accumulated: bool = False,
         shared: bool = False,
     ) -> None:
         self._origin = read_origin(endpoint.http_url)
@@ -166,6 +168,7 @@ class TritonHttpSource:
         self._first_token_seconds = first_token_seconds
         self._idle_seconds = idle_seconds
         self._rules = rules
+        self._accumulated = accumulated
         self._shared = shared
         self._known_pool: Pool | None = None
         self._interface: ModelInterface | None = None
@@ -174,7 +177,7 @@ class TritonHttpSource:
         """Deltas, then one StreamEnd; see TokenSource."""
         try:
             interface = await self._declared()
-            asked, rules = fitted(request, interface)
+            asked, rules = fitted(request, interface, self._accumulated)
             body = _body(asked, interface)
         except _Refused as error:
             yield StreamEnd("error", time.perf_counter(), error=error.reason)

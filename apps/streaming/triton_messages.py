@@ -237,15 +237,18 @@ def rules_of(
 
 
 def fitted(
-    request: GenerationRequest, interface: ModelInterface
+    request: GenerationRequest, interface: ModelInterface, accumulated: bool = False
 ) -> tuple[GenerationRequest, StreamRules | None]:
     """What a model has no input for but what can be had without one; the rules are null where its own do.
 
     Stop strings end the text here and close its stream. A temperature of 1 is how a model draws by itself.
+    `accumulated`: see rules_of.
     """
     params, rules = request.params, None
+    if accumulated:
+        rules = rules_of(request.prompt, interface, accumulated=True)
     if params.stop and not input_of("stop_words", interface):
-        rules = rules_of(request.prompt, interface, stop=params.stop)
+        rules = rules_of(request.prompt, interface, accumulated, stop=params.stop)
         params = dataclasses.replace(params, stop=())
     others = (params.top_k, params.top_p, params.seed)
     if params.temperature == 1.0 and others == (None, None, None) and not input_of("temperature", interface):

@@ -12,15 +12,21 @@ from apps.accounts.roles import VIEWER
 from apps.chat import services
 from apps.chat.compared_models import SharedLink
 from apps.chat.models import Conversation, Turn
+from apps.gateway.models import ExternalDeployment
 from tests import people
 from tests.browser import checks
 from tests.browser.conftest import Tab, cookie_of
 from tests.browser.server import Server
 from tests.browser.world import LONG, World
+from tests.support.sequences import go_on_after
 
 WIDTHS = ((390, 844), (768, 1024), (1440, 900))
 THEMES = ("light", "dark")
+# axe-core looks at every page once, and at the playground's at both ends of each.
+AXE_LOOKS = frozenset({(1440, "light")})
+AXE_LOOKS_PLAYGROUND = frozenset((width, theme) for width in (390, 1440) for theme in THEMES)
 CONVERSATION = "/playground/{conversation}/"
+EXTERNAL = 901
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,7 @@ PAGES = (
     Case("/deployments/demo/adaptive/", "Nothing was moved yet", "main .button-primary"),
     Case("/playground/", "New conversation", "main .button-primary"),
     Case(CONVERSATION, "Paris", "#prompt"),
+    Case(f"/playground/{EXTERNAL}/", "somebody else's server", "#prompt"),
     Case("/playground/compare/", "New comparison", "main .button-primary"),
     Case("/playground/shared/comparison/", "Not every side", "[popovertarget=menu-compare]"),
 )
@@ -108,6 +115,9 @@ def talk(tab: Tab, world: World) -> int:
         owner=ada, deployment=world.deployment, title=LONG, params={"max_tokens": 64}
     )
     _turns(row)
+    elsewhere = ExternalDeployment.objects.get(name="elsewhere")
+    Conversation.objects.create(pk=EXTERNAL, owner=ada, external=elsewhere, title=f"{LONG} elsewhere")
+    go_on_after(Conversation)
     _comparison(ada, row)
     return row.pk
 
@@ -168,6 +178,11 @@ def _look(page: Page, case: Case, talk: int) -> dict[str, list[str]]:
         for width, height in (*WIDTHS, (720, 450)):
             page.set_viewport_size({"width": width, "height": height})
             wrong = checks.problems(page)
+            if case.path.startswith("/playground/"):
+                wrong += checks.axe(page) if (width, theme) in AXE_LOOKS_PLAYGROUND else []
+            elif (width, theme) in AXE_LOOKS:
+                # checks.js measures the contrast of each text, at every width and in both themes.
+                wrong += checks.axe(page, "color-contrast")
             if wrong:
                 found[f"{width} {theme}"] = wrong
     return found
@@ -175,7 +190,7 @@ def _look(page: Page, case: Case, talk: int) -> dict[str, list[str]]:
 
 def _keyboard(page: Page, case: Case) -> None:
     """The skip link comes first, and Tab leads to the main action with a ring around all that it passes."""
-    if case.path == CONVERSATION:
+    if case.action == "#prompt":
         # The page begins where the person goes on: in the composer.
         assert page.evaluate("document.activeElement.id") == "prompt"
         assert checks.tab_to(page, "[data-divider]") == []

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
-from apps.chat import params, selectors, serialize, services, sources, states
+from apps.chat import params, selectors, serialize, services, sources, states, targets
 from apps.chat.models import Conversation, Turn
 from apps.core.exceptions import InvalidInput, NotAllowed, NotFound, NotPossibleNow
 from apps.core.models import AuditEntry
 from apps.serving.models import Deployment, Instance
-from apps.streaming.token_source import SamplingParams
+from apps.streaming import capabilities
+from apps.streaming.token_source import GenerationRequest, SamplingParams
+from apps.streaming.triton_messages import fitted
 
 
 def answered(conversation: Conversation, prompt: str, answer: str, state: str = states.DONE) -> Turn:
@@ -261,3 +264,19 @@ def test_dictionaries_are_json_ready(olga: User, conversation: Conversation) -> 
     assert found["tone"] == "busy"
     shown = json.loads(json.dumps(serialize.conversation_dict(conversation)))
     assert (shown["deployment"], shown["owner"]) == ("demo", "olga")
+
+
+@pytest.mark.parametrize("running", [0, sources.MOST_BY_GRPC + 1])
+def test_a_model_that_sends_the_whole_text_so_far_is_read_so(
+    olga: User, conversation: Conversation, monkeypatch: pytest.MonkeyPatch, running: int
+) -> None:
+    known = capabilities.of(targets.own(conversation))
+    told = replace(known, kind="trtllm", accumulated=True)
+    monkeypatch.setattr(capabilities, "of", lambda deployment: told)
+    monkeypatch.setattr(sources, "_running", running)
+    turn = services.ask(olga, conversation, "Hi")
+    source: Any = sources.prepare(turn).source
+    interface = capabilities.interface_of("trtllm")
+    _request, rules = fitted(GenerationRequest("Hi"), interface, source._accumulated)
+    assert rules is not None
+    assert rules.accumulated

@@ -148,6 +148,30 @@ def test_a_conversation_needs_a_deployment(world: World, operator: Client) -> No
     assert operator.post(reverse("chat:new"), {"deployment": "none"}).status_code == 404
 
 
+def test_an_external_server_is_talked_to_without_charts(world: World, operator: Client) -> None:
+    from django.contrib.auth.models import User
+
+    from apps.gateway.models import ExternalDeployment
+
+    ExternalDeployment.objects.create(name="afar", base_url="https://api.example.org/v1", model="large-1")
+    page = operator.get(reverse("chat:playground")).content.decode()
+    assert 'name="external" value="afar"' in page
+    assert '<option value="external:afar"' in operator.get(reverse("chat:compare")).content.decode()
+    assert operator.post(reverse("chat:new"), {"external": "afar"}).status_code == 303
+    row = User.objects.get(username=OPERATOR).conversations.get()
+    text = operator.get(reverse("chat:conversation", args=[row.pk])).content.decode()
+    assert "api.example.org" in text
+    assert 'data-param="temperature"' in text
+    for absent in ("data-chart", "data-busy", "Chat template", 'data-param="top_k"', "param-priority"):
+        assert absent not in text
+    assert "afar (external)" in operator.get(reverse("chat:playground")).content.decode()
+    given = {"side": ["demo", "external:afar"], "prompts": "One?", "max_tokens": "9"}
+    assert operator.post(reverse("chat:new_comparison"), given).status_code == 303
+    compared = User.objects.get(username=OPERATOR).comparisons.get()
+    text = operator.get(reverse("chat:comparison", args=[compared.pk])).content.decode()
+    assert "afar (external)" in text
+
+
 class TestCheckpointForm:
     """Registering, with the refusal beside its field."""
 

@@ -163,3 +163,36 @@ def filled(case: StreamCase, prompt: str) -> list[dict[str, Any]]:
         else step
         for step in case.steps
     ]
+
+
+def chunks(case: StreamCase, prompt: str) -> list[Any]:
+    """What an OpenAI-style server sends of a case: `delta` for more text, `message` for the whole so far."""
+    accumulated = case.accumulated or case.kind == "llmapi"
+    found: list[Any] = []
+    for step in filled(case, prompt):
+        if "error" in step:
+            return [*found, {"error": {"message": step["error"], "type": "server_error"}}]
+        text = step["outputs"].get("text_output")
+        reason = "stop" if step["final"] else None
+        if isinstance(text, bytes):
+            found.append(_cut_chunk(text, "message" if accumulated else "delta", reason))
+            continue
+        part = {} if text is None else {"content": text}
+        name = "message" if accumulated and text is not None else "delta"
+        found.append({"choices": [{"index": 0, name: part, "finish_reason": reason}]})
+    if not any(isinstance(one, dict) and one["choices"][0]["finish_reason"] for one in found):
+        found.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    usage = {} if case.tokens is None else {"completion_tokens": case.tokens}
+    return [*found, {"choices": [], "usage": usage}, b"data: [DONE]\n\n"]
+
+
+def _cut_chunk(text: bytes, name: str, reason: str | None) -> bytes:
+    """A chunk whose text is bytes that need not be UTF-8 by themselves."""
+    quoted = b"".join(b"\\" + bytes([one]) if one in b'"\\' else bytes([one]) for one in text)
+    quoted = quoted.replace(b"\n", b"\\n")
+    told = json.dumps(reason).encode()
+    return b'data: {"choices":[{"index":0,"%b":{"content":"%b"},"finish_reason":%b}]}\n\n' % (
+        name.encode(),
+        quoted,
+        told,
+    )

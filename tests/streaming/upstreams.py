@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +77,12 @@ class Upstream:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     ready: bool = True
     unbatched: bool = False
+    # Of an OpenAI-style server: what it says to a question of its own.
+    scripts: dict[str, list[Any]] = field(default_factory=dict)
+
+    def script_of(self, asked: dict[str, Any]) -> list[Any]:
+        """The script for a chat completion."""
+        return self.scripts.get(asked["messages"][-1]["content"], self.script)
 
     @property
     def shape(self) -> list[int]:
@@ -221,6 +228,76 @@ async def http_server(upstream: Upstream) -> AsyncIterator[Endpoint]:
         yield Endpoint(f"http://127.0.0.1:{port}", "127.0.0.1:9", "demo")
     finally:
         await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def openai_server(upstream: Upstream) -> AsyncIterator[str]:
+    """An OpenAI-style server for the test, by its base URL. A step is a chunk as a dictionary, or bytes of the body.
+
+    A first step {"status": ..., "error": ...} is the whole answer, and so is one {"whole": ...}.
+    """
+
+    async def complete(request: web.Request) -> web.StreamResponse:
+        upstream.asked.append({**await request.json(), "authorization": request.headers.get("Authorization")})
+        upstream.came.set()
+        steps = upstream.script_of(upstream.asked[-1])
+        first = steps[0] if steps and isinstance(steps[0], dict) else {}
+        if "status" in first:
+            return web.json_response({"error": first["error"]}, status=first["status"])
+        if "whole" in first:
+            return web.json_response(first["whole"])
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            for step in steps:
+                if callable(step):
+                    await step()
+                elif isinstance(step, tuple):
+                    assert request.transport is not None
+                    request.transport.abort()
+                    return response
+                else:
+                    await response.write(step if isinstance(step, bytes) else _sse(step))
+        except (asyncio.CancelledError, ConnectionResetError):
+            upstream.cancelled.set()
+            raise
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", complete)
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.contextmanager
+def openai_thread(upstream: Upstream) -> Iterator[str]:
+    """The same server in a thread with a loop of its own, for tests that have none."""
+    ready, told, loop = threading.Event(), [""], asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with openai_server(upstream) as told[0]:
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield told[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(20)
+        loop.close()
+
+
+def _sse(chunk: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
 async def everything(source: TokenSource, request: GenerationRequest | None = None) -> list[TokenEvent]:

@@ -209,6 +209,8 @@ def _given(request: HttpRequest) -> dict[str, Any]:
 
 
 def _side(value: str) -> dict[str, Any]:
+    if value.startswith("external:"):
+        return {"external": value.removeprefix("external:")}
     name, _at, number = value.partition("@")
     return {"deployment": name, "revision": int(number) if number.isdecimal() else None}
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from apps.accounts.roles import Action
-from apps.chat import selectors, services, sharing
+from apps.chat import selectors, services, sharing, targets
 from apps.chat.models import Conversation
 from apps.chat.params import SamplingParams
 from apps.chat.serialize import turn_dict
@@ -20,15 +20,13 @@ from apps.dashboard import lists, pages, samples
 from apps.dashboard.access import person
 from apps.dashboard.charts import cards, panels
 from apps.dashboard.pages import action, page
+from apps.gateway.selectors import externals
 from apps.loadtests import background
 from apps.serving import reach
 from apps.serving.autoscale_policy import wait_for_waking
 from apps.serving.models import Deployment
-from apps.serving.selectors import deployment as deployment_named
 from apps.serving.selectors import deployments
 from apps.serving.states import ASLEEP, DEGRADED, READY
-from apps.streaming import capabilities
-from apps.streaming.capabilities import Capabilities
 from apps.streaming.prompts import serving_checkpoint
 
 OTHERS_SHOWN = 30
@@ -39,7 +37,9 @@ SERVING_SHOWN = 20
 def playground(request: HttpRequest) -> HttpResponse:
     """The person's conversations, and a choice of deployments to begin one with."""
     rows = lists.search(
-        selectors.conversations(person(request)), request.GET.get("q", ""), ["title", "deployment__name"]
+        selectors.conversations(person(request)),
+        request.GET.get("q", ""),
+        ["title", "deployment__name", "external__name"],
     )
     # Nobody knows the chat template of an imported repository.
     serving = deployments().filter(state__in=(READY, DEGRADED, ASLEEP), repository__isnull=True)
@@ -51,6 +51,7 @@ def playground(request: HttpRequest) -> HttpResponse:
         "given": request.GET,
         "serving": serving[:SERVING_SHOWN],
         "serving_more": max(0, serving.count() - SERVING_SHOWN),
+        "externals": externals(),
         "any_deployment": Deployment.objects.exists(),
     }
     return render(request, "pages/playground.html", context)
@@ -58,49 +59,36 @@ def playground(request: HttpRequest) -> HttpResponse:
 
 @action(Action.CHAT)
 def new(request: HttpRequest) -> HttpResponse:
-    """Begin a conversation with a deployment."""
-    name = request.POST.get("deployment", "")
-    if not name:
+    """Begin a conversation with a deployment, or an external one."""
+    name, elsewhere = request.POST.get("deployment", ""), request.POST.get("external", "")
+    if not name and not elsewhere:
         raise InvalidInput(
             "required",
             _("No deployment is chosen."),
             field="deployment",
             remedy=_("Choose one to chat with."),
         )
-    row = services.create_conversation(person(request), deployment_named(name))
+    row = services.create_conversation(person(request), targets.named(name, elsewhere))
     return HttpResponseRedirect(reverse("chat:conversation", args=[row.pk]), status=303)
 
 
 @page(Action.CHAT)
 def conversation(request: HttpRequest, pk: int) -> HttpResponse:
-    """One conversation beside the charts of its deployment."""
+    """One conversation beside the charts of its deployment; an external one has none."""
     row = selectors.conversation(person(request), pk)
     shown = selectors.branch(row)
-    target = row.deployment
-    found = samples.of(target.pk, cards.CONVERSATION_SECONDS)
-    known = capabilities.of(target)
+    known = targets.params_of(row.engine)
     context = {
         "title": row.title or _("New conversation"),
         "here": "playground",
         "row": row,
-        "deployment": target,
         "turns": shown,
-        "serves": target.state in (READY, DEGRADED) or wait_for_waking(target) is not None,
-        "wakes": wait_for_waking(target) is not None,
         "mine": row.owner_id == person(request).pk,
         "params": _params(row, known),
         "words": _words(row, known),
         "known": known,
-        "reach": reach.of(target),
-        "background": background.state(target),
         "link": sharing.link_of(row),
-        "template": _template(target),
-        "chart": cards.conversation_card(
-            panels.playground_panels(samples.on_gpu(target)),
-            found,
-            topic=f"metrics:{target.pk}",
-            name="chart-playground",
-        ),
+        **(_of_deployment(row.deployment) if row.deployment else {"external": row.external, "serves": True}),
         "state": {"conversation": row.pk, "turns": [turn_dict(one.turn, one.siblings) for one in shown]},
         "others": selectors.conversations(person(request))[:OTHERS_SHOWN],
         "confirm": {
@@ -109,6 +97,24 @@ def conversation(request: HttpRequest, pk: int) -> HttpResponse:
         },
     }
     return render(request, "pages/conversation.html", context)
+
+
+def _of_deployment(target: Deployment) -> dict[str, Any]:
+    """What is known of a deployment of ours: whether it serves, its template, its charts, its background load."""
+    return {
+        "deployment": target,
+        "serves": target.state in (READY, DEGRADED) or wait_for_waking(target) is not None,
+        "wakes": wait_for_waking(target) is not None,
+        "reach": reach.of(target),
+        "background": background.state(target),
+        "template": _template(target),
+        "chart": cards.conversation_card(
+            panels.playground_panels(samples.on_gpu(target)),
+            samples.of(target.pk, cards.CONVERSATION_SECONDS),
+            topic=f"metrics:{target.pk}",
+            name="chart-playground",
+        ),
+    }
 
 
 # Label, least, most and step of each field.
@@ -130,12 +136,12 @@ _WORDS = {
 }
 
 
-def _words(row: Conversation, known: Capabilities) -> list[dict[str, Any]]:
+def _words(row: Conversation, known: frozenset[str]) -> list[dict[str, Any]]:
     """The lists of words that the engine takes."""
     return [
         {"name": name, "label": label, "value": "\n".join(row.params.get(name, []))}
         for name, label in _WORDS.items()
-        if name in known.params
+        if name in known
     ]
 
 
@@ -148,7 +154,7 @@ def _template(deployment: Deployment) -> dict[str, str]:
     return {"text": checkpoint.chat_template, "checkpoint": checkpoint.name}
 
 
-def _params(row: Conversation, known: Capabilities) -> list[dict[str, Any]]:
+def _params(row: Conversation, known: frozenset[str]) -> list[dict[str, Any]]:
     """Fields of the drawer: what the engine takes of SamplingParams, with the engine's default as placeholder."""
     return [
         {
@@ -161,7 +167,7 @@ def _params(row: Conversation, known: Capabilities) -> list[dict[str, Any]]:
             "default": SamplingParams.model_fields[name].default,
         }
         for name, (label, least, most, step) in _LABELS.items()
-        if name in known.params
+        if name in known
     ]
 
 

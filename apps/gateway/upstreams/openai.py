@@ -6,9 +6,10 @@ asked for, because limits need them, and passed on only where the caller asked t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from apps.gateway.domain.facts import Upstream
 from apps.gateway.errors import ApiError
 from apps.gateway.upstreams.triton import StreamFailed
 from apps.streaming import engine_causes, triton_errors
-from apps.streaming.domain.text_stream import HalvesStream
+from apps.streaming.domain.text_stream import RawTextStream
 from apps.streaming.events import EventReader, EventTooLong
 from apps.streaming.http_client import (
     Connection,
@@ -140,12 +141,17 @@ class ExternalAnswer:
         self._events = EventReader()
         self._error: StreamError | None = None
         self._closed = False
-        # Set with the first chunk that holds half a character; nearly no stream has one.
-        self._halves: dict[tuple[int, str], HalvesStream] | None = None
+        # Set with the first chunk that holds a part of a character; nearly no stream has one.
+        self._cut: dict[tuple[int, str], RawTextStream] | None = None
         self.facts = Facts()
         self.ended = False
         self.error: StreamError | None = None
         self.last_read = time.perf_counter()
+
+    @property
+    def streams(self) -> bool:
+        """Whether events come: some servers answer a request for a stream with one whole body."""
+        return b"application/json" not in self._connection.headers.get(b"content-type", b"")
 
     async def read(self) -> bytes:
         """The next events as bytes to send, without the end mark; empty once `ended`, and `error` may be set then."""
@@ -222,15 +228,14 @@ class ExternalAnswer:
             try:
                 said = orjson.loads(payload)
             except ValueError:
-                # Half a character, which servers in JavaScript send, is JSON and yet no text.
                 try:
-                    said = json.loads(payload)
+                    said = _read_cut(payload)
                 except ValueError as error:
                     self._end(triton_errors.unreadable(str(error)))
                     break
-                self._halves = self._halves or {}
-            if self._halves is not None and isinstance(said, dict):
-                payload = orjson.dumps(self._joined(said))
+                self._cut = self._cut or {}
+            if self._cut is not None and isinstance(said, dict):
+                payload = _written(self._joined(said))
             if not isinstance(said, dict) or said.get("error") is not None:
                 self._end(_stream_error(said))
                 break
@@ -243,19 +248,61 @@ class ExternalAnswer:
         return b"data: " + b"\n\ndata: ".join(found) + b"\n\n"
 
     def _joined(self, said: dict[str, Any]) -> dict[str, Any]:
-        """A chunk with the halves of characters put together over chunks, each choice's on its own."""
-        assert self._halves is not None  # noqa: S101 - the caller looked
-        for choice in said.get("choices") or ():
-            part = choice.get("delta") if isinstance(choice.get("delta"), dict) else choice
-            for name in ("content", "reasoning_content", "text"):
-                if isinstance(part.get(name), str):
-                    key = (choice.get("index", 0), name)
-                    part[name] = self._halves.setdefault(key, HalvesStream()).feed(part[name])
+        """A chunk with the parts of characters put together over chunks, each choice's on its own."""
+        assert self._cut is not None  # noqa: S101 - the caller looked
+        for choice, name, part in _parts(said):
+            for field_name in ("content", "reasoning_content", "text"):
+                if isinstance(part.get(field_name), str | bytes):
+                    key = (choice.get("index", 0), f"{name}.{field_name}")
+                    # A chunk with a message, as some servers send, has the whole text so far.
+                    stream = self._cut.setdefault(key, RawTextStream(accumulated=name == "message"))
+                    part[field_name] = stream.feed(part[field_name])
         return said
+
+    def rest(self) -> str:
+        """What is left of the first choice's text at the end: a character that was cut and never completed."""
+        held = (self._cut or {}).get((0, "delta.content"))
+        return held.flush() if held is not None else ""
 
     def _end(self, error: StreamError | None) -> bytes:
         self.ended, self.error = True, error
         return b""
+
+
+def _read_cut(payload: bytes) -> Any:
+    """JSON in which a character is cut: into its two halves, as servers in JavaScript do, or into bytes.
+
+    Bytes that are no UTF-8 by themselves stay bytes where they stand in a text of a choice. Raises ValueError.
+    """
+    try:
+        return json.loads(payload.decode())
+    except UnicodeDecodeError:
+        said = json.loads(payload.decode("utf-8", "surrogateescape"))
+    for _choice, _name, part in _parts(said if isinstance(said, dict) else {}):
+        for name, value in part.items():
+            if isinstance(value, str) and not value.isascii():
+                with contextlib.suppress(UnicodeEncodeError):
+                    part[name] = value.encode("utf-8", "surrogateescape")
+    return said
+
+
+def _parts(said: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+    """Each choice of a chunk, with the name and the part that holds its text; of a completion the choice itself."""
+    choices = said.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict):
+            names = [name for name in ("delta", "message") if isinstance(choice.get(name), dict)]
+            yield from ((choice, name, choice[name]) for name in names)
+            if not names:
+                yield choice, "", choice
+
+
+def _written(said: dict[str, Any]) -> bytes:
+    """JSON of a chunk whose other texts may hold halves of characters, which orjson refuses."""
+    try:
+        return orjson.dumps(said)
+    except TypeError:
+        return json.dumps(said, default=lambda value: value.decode(errors="replace")).encode()
 
 
 def _stream_error(said: Any) -> StreamError:

@@ -12,7 +12,9 @@ export class Beside {
   #bands = new Map();
 
   constructor(root, turns, textOf) {
-    this.chart = new LiveChart(root.querySelector("[data-chart]"));
+    // An external server has no charts.
+    const chart = root.querySelector("[data-chart]");
+    this.chart = chart && new LiveChart(chart);
     this.views = new TokenViews(root, textOf);
     const knob = root.querySelector("[data-busy]");
     if (knob) new BackgroundKnob(knob);
@@ -70,6 +72,6 @@ export class Beside {
   }
 
   #mark() {
-    this.chart.setBands([...this.#bands.values()]);
+    this.chart?.setBands([...this.#bands.values()]);
   }
 }

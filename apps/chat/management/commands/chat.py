@@ -1,4 +1,7 @@
-"""`manage.py chat --deployment NAME "prompt"`: one answer in the terminal, through the same parts as the pages."""
+"""`manage.py chat --deployment NAME "prompt"`: one answer in the terminal, through the same parts as the pages.
+
+`--external NAME` asks an external deployment of the gateway.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils.translation import gettext as _
 
-from apps.chat.params import validate
+from apps.chat import external, targets
+from apps.chat.params import require_supported, validate
 from apps.core import ids
 from apps.core.exceptions import InflightError, InvalidInput
+from apps.gateway.models import ExternalDeployment
 from apps.serving.domain.priority_reach import LEVELS
-from apps.serving.selectors import deployment as find_deployment
-from apps.streaming import answers, prompts
+from apps.streaming import answers, capabilities, prompts
 from apps.streaming.answers import Answer
 from apps.streaming.selectors import pick_endpoint
-from apps.streaming.token_source import Endpoint, GenerationRequest, SamplingParams
+from apps.streaming.token_source import GenerationRequest, SamplingParams, TokenSource
 from apps.streaming.triton_grpc import TritonGrpcSource
 
 INTERRUPTED = 130
@@ -33,7 +37,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Options."""
         parser.add_argument("prompt", help="the question; - reads it from standard input")
-        parser.add_argument("--deployment", required=True, help="public name")
+        engine = parser.add_mutually_exclusive_group(required=True)
+        engine.add_argument("--deployment", help="public name")
+        engine.add_argument("--external", help="name of an external deployment of the gateway")
         parser.add_argument("--system", default="", help="system prompt")
         parser.add_argument("--max-tokens", type=int, help="most new tokens")
         parser.add_argument("--temperature", type=float, help="above 0 draws at random")
@@ -53,9 +59,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Stream, then print the figures."""
         try:
-            endpoint, request = prepare(options)
+            source, request = prepare(options)
             show = None if options["json"] else self._show
-            found = asyncio.run(answers.answer(TritonGrpcSource(endpoint), request, show))
+            found = asyncio.run(answers.answer(source, request, show))
         except InflightError as error:
             self._refuse(error.as_dict(), options["json"])
         except KeyboardInterrupt:
@@ -71,7 +77,7 @@ class Command(BaseCommand):
     def _print(self, found: Answer, options: dict[str, Any]) -> None:
         error = found.end.error
         if options["json"]:
-            self.stdout.write(json.dumps(as_dict(found, options["deployment"]), ensure_ascii=False))
+            self.stdout.write(json.dumps(as_dict(found, options), ensure_ascii=False))
         elif error is None:
             self.stdout.write("\n\n" + figures(found))
         if error is not None:
@@ -87,8 +93,8 @@ class Command(BaseCommand):
         sys.exit(1)
 
 
-def prepare(options: dict[str, Any]) -> tuple[Endpoint, GenerationRequest]:
-    """The server to ask and the request. Raises InflightError for what is refused before it is sent."""
+def prepare(options: dict[str, Any]) -> tuple[TokenSource, GenerationRequest]:
+    """The way to the server, and the request. Raises InflightError for what is refused before it is sent."""
     question = sys.stdin.read() if options["prompt"] == "-" else options["prompt"]
     if not question.strip():
         raise InvalidInput(
@@ -96,14 +102,21 @@ def prepare(options: dict[str, Any]) -> tuple[Endpoint, GenerationRequest]:
         )
     names = ("max_tokens", "temperature", "top_p", "top_k", "seed")
     given = {name: options[name] for name in names if options[name] is not None}
-    checked = validate({**given, "stop_words": options["stop"]})
-    row = find_deployment(options["deployment"])
-    endpoint = pick_endpoint(row)
+    priority = {"priority": options["priority"]} if options["priority"] else {}
+    checked = validate({**given, **priority, "stop_words": options["stop"]})
+    target = targets.named(options["deployment"], options["external"])
     messages = prompts.conversation(question, system=options["system"])
-    prompt = prompts.render(prompts.serving_checkpoint(row), messages)
+    if isinstance(target, ExternalDeployment):
+        asked = given | priority | ({"stop_words": options["stop"]} if options["stop"] else {})
+        require_supported(target.name, targets.params_of(target), asked)
+        return external.source_of(target, messages, asked), GenerationRequest("", request_id=ids.short_id(12))
+    endpoint, known = pick_endpoint(target), capabilities.of(target)
+    checkpoint = prompts.serving_checkpoint(target)
+    prompt = prompts.for_engine(checkpoint, prompts.render(checkpoint, messages), known.kind)
     params = SamplingParams(stop=tuple(checked.stop_words), **given)
     level = LEVELS.get(options["priority"] or "")
-    return endpoint, GenerationRequest(prompt.text, params, ids.short_id(12), level)
+    source = TritonGrpcSource(endpoint, accumulated=known.accumulated)
+    return source, GenerationRequest(prompt, params, ids.short_id(12), level)
 
 
 def figures(found: Answer) -> str:
@@ -120,12 +133,13 @@ def figures(found: Answer) -> str:
     return " · ".join(parts)
 
 
-def as_dict(found: Answer, deployment: str) -> dict[str, Any]:
+def as_dict(found: Answer, options: dict[str, Any]) -> dict[str, Any]:
     """The object that --json prints; what is not known is null."""
     end, timings = found.end, found.timings
     error = end.error
     return {
-        "deployment": deployment,
+        "deployment": options["deployment"],
+        "external": options["external"],
         "answer": found.text,
         "finish_reason": end.reason,
         "tokens": end.completion_tokens,

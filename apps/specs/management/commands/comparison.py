@@ -105,12 +105,14 @@ def _person(actor: Actor) -> User:
 
 
 def _side(text: str) -> dict[str, Any]:
+    if text.startswith("external:"):
+        return {"external": text.removeprefix("external:")}
     name, _at, number = text.partition("@")
     return {"deployment": name, "revision": int(number) if number.isdecimal() else None}
 
 
 def _create_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("engine", nargs="+", help=_("a deployment, or deployment@revision; 2 to 4 of them"))
+    parser.add_argument("engine", nargs="+", help=_("a deployment, deployment@revision, or external:name; 2 to 4"))
     parser.add_argument("--prompt", action="append", default=[], help=_("a question; may be repeated"))
     parser.add_argument("--prompt-set", help=_("ask the questions of this prompt set"))
     parser.add_argument("--conversation", type=int, help=_("replay this conversation"))
