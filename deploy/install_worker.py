@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 SOURCE = "/fleet/-/source.tar.gz"
 LARGEST = 200_000_000
 CHUNK = 256 * 1024
-NEWEST_OF_DATA_FILTER = (3, 11, 4)
+OLDEST, TOO_NEW = (3, 11), (3, 14)
 
 
 def refuse(what: str, remedy: str = "") -> NoReturn:
@@ -103,16 +103,32 @@ def unpack(archive: IO[bytes], into: Path) -> Path:
     into.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(fileobj=archive, mode="r:gz") as tar:
-            tar.extractall(into, filter="data")
+            _extract(tar, into)
     except (tarfile.TarError, OSError, EOFError) as error:
         refuse(f"The archive cannot be unpacked: {error}.", f"See whether {into} can be written to.")
     return into / "inflight"
 
 
+def _extract(tar: tarfile.TarFile, into: Path) -> None:
+    """As tarfile's filter "data", which Debian 12's Python 3.11.2 does not have; files and folders only."""
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(into, filter="data")
+        return
+    root = into.resolve()
+    for member in tar:
+        inside = (root / member.name).resolve().is_relative_to(root)
+        if not inside or not (member.isfile() or member.isdir()):
+            raise tarfile.TarError(f"{member.name!r} would lie outside {root}, or is no plain file")
+        member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+        member.uid, member.gid = os.getuid(), os.getgid()
+        member.uname = member.gname = ""
+        tar.extract(member, into)
+
+
 def main(argv: list[str]) -> None:
     """Fetch, unpack, and go on with the program's own launcher."""
-    if not NEWEST_OF_DATA_FILTER <= sys.version_info[:3] < (3, 14):
-        refuse("Inflight needs Python 3.11.4 to 3.13.", "Run the command with one of these: python3.12 - URL")
+    if not OLDEST <= sys.version_info[:2] < TOO_NEW:
+        refuse("Inflight needs Python 3.11 to 3.13.", "Run the command with one of these: python3.12 - URL")
     asked = arguments(argv)
     token = the_token()
     with tempfile.TemporaryFile() as archive:

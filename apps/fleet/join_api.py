@@ -45,6 +45,7 @@ class JoinTokenMade(JoinToken):
     """The same with the token itself, which no later answer holds."""
 
     token: str
+    command: str = Field(description="What to run on the new host; it holds the token.")
 
 
 class JoinTokenIn(Schema):
@@ -97,7 +98,7 @@ def list_join_tokens(request: HttpRequest, page: Query[PageQuery]) -> dict[str, 
 def create_join_token(request: HttpRequest, body: JoinTokenIn) -> tuple[int, dict[str, Any]]:
     """Make a token for one host. This answer is the only one that holds it."""
     row, raw = join_tokens.create_join_token(actor_of(request), labels=body.labels, minutes=body.minutes)
-    return 201, {**token_dict(row), "token": raw}
+    return 201, {**token_dict(row), "token": raw, "command": join_tokens.install_command(raw)}
 
 
 @router.delete(

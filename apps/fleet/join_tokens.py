@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, require
@@ -101,6 +103,12 @@ def revoke_join_token(actor: audit.Actor, token: JoinToken) -> JoinToken:
             audit.record(actor, "jointoken.revoked", token)
     token.refresh_from_db()
     return token
+
+
+def install_command(raw: str) -> str:
+    """The one command of a new host. The token is in the shell's environment, in no argument of any program."""
+    url = settings.INFLIGHT_WEB_URL.rstrip("/")
+    return f"curl -fsS {url}{reverse('fleet:installer')} | INFLIGHT_JOIN_TOKEN={raw} python3 - {url}"
 
 
 def check_join_token(raw: str) -> JoinToken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.utils.translation import gettext_lazy as _
 
@@ -46,8 +47,14 @@ INFLIGHT_GATEWAY_MAX_BODY_BYTES = env.integer("INFLIGHT_GATEWAY_MAX_BODY_BYTES",
 
 SECRET_KEY = env.secret_key()
 DEBUG = False
-ALLOWED_HOSTS = env.words("INFLIGHT_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
-CSRF_TRUSTED_ORIGINS = env.words("INFLIGHT_TRUSTED_ORIGINS", [])
+# Behind a TLS proxy INFLIGHT_WEB_URL says under which name people and joining hosts come.
+_pages = urlsplit(INFLIGHT_WEB_URL)
+_hosts = ["127.0.0.1", "localhost", "[::1]"]
+_hosts += [_pages.hostname] if _pages.hostname and _pages.hostname not in (*_hosts, "::1") else []
+ALLOWED_HOSTS = env.words("INFLIGHT_ALLOWED_HOSTS", _hosts)
+CSRF_TRUSTED_ORIGINS = env.words(
+    "INFLIGHT_TRUSTED_ORIGINS", [f"https://{_pages.netloc}"] if _pages.scheme == "https" else []
+)
 
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",

@@ -22,6 +22,7 @@ from apps.core.models import AuditEntry
 from apps.fleet import join_handover, join_source, join_tokens
 from apps.fleet.join_tokens import JoinRefused
 from apps.fleet.models import JoinToken
+from deploy import install_worker
 from deploy.local import join_client
 from deploy.local.join_client import ExchangeFailed
 from tests.people import person
@@ -288,3 +289,40 @@ def test_links_in_the_checkout_do_not_travel(settings: Any, tmp_path: Path) -> N
     settings.BASE_DIR = tmp_path
     with tarfile.open(fileobj=join_source.archive()) as tar:
         assert tar.getnames() == ["inflight/apps", "inflight/apps/one.py"]
+
+
+class TestInstaller:
+    """What the page's command runs, on a Python without tarfile's filters (Debian 12 has 3.11.2)."""
+
+    @pytest.fixture(autouse=True)
+    def _old_python(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+
+    @staticmethod
+    def _archive(*members: tarfile.TarInfo) -> io.BytesIO:
+        held = io.BytesIO()
+        with tarfile.open(fileobj=held, mode="w:gz") as tar:
+            for member in members:
+                member.size = 1 if member.isfile() else 0
+                tar.addfile(member, io.BytesIO(b"1") if member.isfile() else None)
+        held.seek(0)
+        return held
+
+    def test_the_program_is_unpacked(self, tmp_path: Path) -> None:
+        folder, plain, program = (tarfile.TarInfo(f"inflight{name}") for name in ("", "/a.py", "/b.sh"))
+        folder.type, plain.mode, program.mode = tarfile.DIRTYPE, 0o4666, 0o755
+        assert install_worker.unpack(self._archive(folder, plain, program), tmp_path) == tmp_path / "inflight"
+        modes = {path.name: path.stat().st_mode & 0o7777 for path in (tmp_path / "inflight").iterdir()}
+        assert modes == {"a.py": 0o644, "b.sh": 0o755}
+
+    @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "inflight/../../evil", "link"])
+    def test_what_would_lie_outside_is_refused(self, tmp_path: Path, name: str, capsys: Any) -> None:
+        member = tarfile.TarInfo(name)
+        if name == "link":
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        into = tmp_path / "into"
+        with pytest.raises(SystemExit):
+            install_worker.unpack(self._archive(member), into)
+        assert "cannot be unpacked" in capsys.readouterr().err
+        assert not list(into.iterdir())
+        assert not (tmp_path / "evil").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import ipaddress
@@ -13,8 +14,9 @@ import signal
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +72,50 @@ def authority(folder: Path) -> Authority:
     )
     made.key.chmod(0o600)
     return made
+
+
+@contextlib.contextmanager
+def pages_over_tls(signed: Authority, port: int, web_port: Callable[[], int]) -> Iterator[None]:
+    """A TLS proxy before the pages, on this port; `web_port` is asked at the first connection."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(signed.certificate, signed.key)
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while block := await reader.read(65536):
+                writer.write(block)
+                await writer.drain()
+        with contextlib.suppress(OSError):
+            writer.close()
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection(HOST, web_port())
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(lead, HOST, port, ssl=context))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+
+
+def trusting(signed: Authority, folder: Path) -> Path:
+    """The system's authorities and this one, as a host's trust store would hold them."""
+    paths = ssl.get_default_verify_paths()
+    known = os.environ.get("SSL_CERT_FILE") or paths.cafile or paths.openssl_cafile
+    bundle = folder / "authorities.pem"
+    text = Path(known).read_text(encoding="utf-8") if known and Path(known).is_file() else ""
+    bundle.write_text(text + "\n" + signed.certificate.read_text(encoding="ascii"), encoding="utf-8")
+    return bundle
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
 """Three hosts, as three homes on this machine: `python -m tests.hosts.three` (make hosts).
 
-One home runs everything; two join it with tokens over HTTP. They share a PostgreSQL and a Redis with passwords
+One home runs everything; two join it with tokens over TLS. They share a PostgreSQL and a Redis with passwords
 over TLS and a store of engines. What the first one built serves on the second, its answers, log and figures come
 through the second one's door, a roll-out leads to the third under running streams, and a host that loses its control
-worker goes on serving.
+worker goes on serving. At last a bare host joins with the one command that the page prints (bare.py).
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from controlplane.settings.env import parse_environment
 from tests.chaos.installation import Installation
 from tests.chaos.streams import Streams
-from tests.hosts.servers import authority, postgres_over_tls, redis_over_tls
+from tests.hosts import bare
+from tests.hosts.looks import PLACE_SECONDS, answers, place, say
+from tests.hosts.servers import authority, pages_over_tls, postgres_over_tls, redis_over_tls, trusting
 from tests.support import stack as support
+from tests.support.ports import free_port
 from tests.support.stack import Stack, running_stack
 from tests.support.triton import CHECKOUT
 
-START_SECONDS, JOIN_SECONDS, DEMO_SECONDS, PLACE_SECONDS, DOWN_SECONDS = 600, 300.0, 600.0, 420.0, 90.0
+START_SECONDS, JOIN_SECONDS, DEMO_SECONDS, DOWN_SECONDS = 600, 300.0, 600.0, 90.0
 SERVING = ("INFLIGHT_SERVING_", "INFLIGHT_TRITON_")
 
 
@@ -97,59 +101,6 @@ def _nothing_leaks(token: str) -> None:
             with contextlib.suppress(OSError):
                 assert token.encode() not in (entry / "cmdline").read_bytes(), entry
                 assert token.encode() not in (entry / "environ").read_bytes(), entry
-
-
-def say(text: str) -> None:
-    """One line of progress."""
-    print(text, flush=True)
-
-
-def place(installation: Installation, name: str) -> dict[str, Any]:
-    """Change the demo so that it runs on the host of that label, deploy, and wait until it serves there alone."""
-    shown = installation.show()
-    body = {
-        "build": shown["build_profile"],
-        "batching": shown["batching"],
-        "replicas": 1,
-        "placement": {"labels": {"host": name}},
-        "slo": shown["slo"],
-        "rollout": shown["rollout"],
-    }
-    installation.call("PUT", f"/deployments/{installation.deployment}", body)
-    installation.call("POST", f"/deployments/{installation.deployment}/deploy")
-
-    def there() -> dict[str, Any] | None:
-        serving = installation.instances("serving", "draining")
-        node = _node_of(installation, name)
-        return serving[0] if len(serving) == 1 and serving[0]["node_id"] == node else None
-
-    found, seconds = installation.until(there, PLACE_SECONDS, f"the demo serves on {name} alone")
-    say(f"the demo serves on {name} ({found['uid']}) after {seconds:.1f} s")
-    return dict(found)
-
-
-def _node_of(installation: Installation, name: str) -> str:
-    nodes = installation.call("GET", "/nodes")["items"]
-    return str(next(each["node_id"] for each in nodes if each["labels"].get("host") == name))
-
-
-def answers(installation: Installation, key: str) -> str:
-    """What the demo answers through the gateway."""
-    import httpx
-
-    body = {
-        "model": installation.deployment,
-        "messages": [{"role": "user", "content": "What is the capital of France?"}],
-        "max_tokens": 16,
-    }
-    answer = httpx.post(
-        f"{installation.gateway_url}/chat/completions",
-        json=body,
-        headers={"Authorization": f"Bearer {key}"},
-        timeout=60,
-    )
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["choices"][0]["message"]["content"])
 
 
 def prove(installation: Installation, workers: list[Worker], streams: int) -> None:
@@ -247,6 +198,20 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=4)
     options = parser.parse_args(argv)
+    with first_host() as installation:
+        # Before anybody else may build it: what is shown is that its engine travels.
+        say(f"the demo is ready {installation.ready(DEMO_SECONDS):.0f} s later")
+        with joined(installation, ("b", "c")) as workers:
+            prove(installation, workers, options.streams)
+            _refused(installation)
+        bare.prove(installation)
+    say("Three hosts hold together, and a bare one joins them.")
+    return 0
+
+
+@contextlib.contextmanager
+def first_host() -> Iterator[Installation]:
+    """A whole installation: PostgreSQL and Redis with passwords over TLS, a store, the pages behind a TLS proxy."""
     # Several hosts start on one machine, which others may use, too.
     support.UP_SECONDS = START_SECONDS
     with contextlib.ExitStack() as held:
@@ -256,7 +221,10 @@ def main(argv: list[str]) -> int:
         database = held.enter_context(postgres_over_tls(signed))
         redis = held.enter_context(redis_over_tls(signed, folder / "redis"))
         say("PostgreSQL and Redis answer, with passwords and over TLS only")
+        os.environ["SSL_CERT_FILE"] = str(trusting(signed, folder))
+        port = free_port()
         variables = {
+            "INFLIGHT_WEB_URL": f"https://127.0.0.1:{port}",
             "DATABASE_URL": database,
             "INFLIGHT_REDIS_URL": redis,
             "INFLIGHT_REDIS_CA": str(signed.certificate),
@@ -267,15 +235,15 @@ def main(argv: list[str]) -> int:
             "WAIT": "web",
         }
         stack: Stack = held.enter_context(running_stack(**variables))
+        held.enter_context(pages_over_tls(signed, port, lambda: _web_port(stack)))
         installation = Installation(stack)
         say(f"the first host is ready: {installation.environment['INFLIGHT_WEB_URL']}")
-        # Before anybody else may build it: what is shown is that its engine travels.
-        say(f"the demo is ready {installation.ready(DEMO_SECONDS):.0f} s later")
-        workers = held.enter_context(joined(installation, ("b", "c")))
-        prove(installation, workers, options.streams)
-        _refused(installation)
-    say("Three hosts hold together.")
-    return 0
+        yield installation
+
+
+def _web_port(stack: Stack) -> int:
+    text = (stack.home / "run/environment").read_text(encoding="utf-8")
+    return int(parse_environment(text, "environment")["INFLIGHT_WEB_PORT"])
 
 
 def _refused(installation: Installation) -> None:

@@ -42,18 +42,12 @@ def join(request: HttpRequest) -> HttpResponse:
                 labels=labels_of(request.POST.get("labels", "")),
                 minutes=_minutes(request.POST.get("minutes", "")),
             )
-            context |= {"made": row, "command": command(raw)}
+            context |= {"made": row, "command": join_tokens.install_command(raw)}
         except InvalidInput as error:
             context["error"] = error
     rows = lists.page_of(request, join_tokens.join_tokens())
     context |= {"page": rows, "tokens": [(row, join_tokens.state_of(row)) for row in rows]}
     return render(request, "pages/fleet_join.html", context)
-
-
-def command(raw: str) -> str:
-    """The one command of a new host. The token is in the shell's environment, in no argument of any program."""
-    url = settings.INFLIGHT_WEB_URL.rstrip("/")
-    return f"curl -fsS {url}{reverse('fleet:installer')} | INFLIGHT_JOIN_TOKEN={raw} python3 - {url}"
 
 
 def labels_of(text: str) -> dict[str, str]:

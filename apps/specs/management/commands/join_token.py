@@ -29,8 +29,14 @@ def _create_arguments(parser: ArgumentParser) -> None:
 def _create(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     labels = dict(_label(text) for text in options["label"])
     row, text = join_tokens.create_join_token(actor, labels=labels, minutes=options["minutes"])
-    lines = [_("Copy it now; it is not kept and cannot be shown again:"), text]
-    return {**token_dict(row), "token": text}, lines
+    command = join_tokens.install_command(text)
+    lines = [
+        _("Copy it now; it is not kept and cannot be shown again:"),
+        text,
+        _("On the new host, in its account's home:"),
+        command,
+    ]
+    return {**token_dict(row), "token": text, "command": command}, lines
 
 
 def _label(text: str) -> tuple[str, str]:
