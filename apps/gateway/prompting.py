@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from django.utils.translation import gettext as _
@@ -14,10 +14,13 @@ from apps.gateway import errors
 from apps.gateway.domain.facts import Route
 from apps.gateway.upstreams.triton import GUIDE, GUIDE_TYPE
 from apps.gateway.wire.requests import ChatRequest, plain_messages
+from apps.serving.domain.acting import EngineKind
 from apps.streaming.domain.chat_template import ChatTemplate, SpecialTokens
+from apps.streaming.prompts import with_bos
 
 # Longer conversations are rendered on a thread, so that no stream waits for them.
 INLINE_LETTERS = 20_000
+_ADDS = {"yes": True, "no": False}
 # What a request's own variables may not replace.
 RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
@@ -40,9 +43,11 @@ async def render(
 
     def rendered() -> str:
         template = ChatTemplate(route.template, special)
-        return template.render(
+        found = template.render(
             messages, tools=tools, add_generation_prompt=add_generation_prompt, **(variables or {})
-        ).text
+        )
+        kind, adds = route.tokens.get("kind", "llamacpp"), route.tokens.get("adds", "")
+        return with_bos(found, special.bos, _ADDS.get(adds), cast(EngineKind, kind))
 
     try:
         if letters(messages) > INLINE_LETTERS or tools:

@@ -25,6 +25,7 @@ from apps.realtime.redis_clients import REDIS_ERRORS, sync_client
 from apps.serving import selectors as serving
 from apps.serving.autoscale_policy import wait_for_waking
 from apps.serving.models import Deployment, Instance
+from apps.serving.trtllm_files import engine_kind
 from apps.streaming.prompts import serving_checkpoint
 
 log = logging.getLogger(__name__)
@@ -229,7 +230,9 @@ def external_upstream(row: ExternalDeployment, weight: float = 1.0, longest: int
 
 
 def _template(deployment: Deployment | None) -> tuple[str, dict[str, str]]:
-    """Chat template and its tokens (`bos`, `eos`) of the first deployment's checkpoint."""
+    """Chat template of the first deployment's checkpoint, and what it needs: `bos`, `eos`; `kind` of the engine and
+    whether the tokenizer `adds` a BOS (yes, no, empty: not known), for prompts that have exactly one.
+    """
     if deployment is None or deployment.checkpoint is None:
         return "", {}
     checkpoint = serving_checkpoint(deployment)
@@ -237,4 +240,6 @@ def _template(deployment: Deployment | None) -> tuple[str, dict[str, str]]:
     return checkpoint.chat_template, {
         "bos": facts.get("bos_token") or "",
         "eos": facts.get("eos_token") or "",
+        "kind": engine_kind(deployment.build_profile),
+        "adds": {True: "yes", False: "no"}.get(facts.get("add_bos"), ""),
     }

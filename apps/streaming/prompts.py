@@ -50,13 +50,17 @@ def for_engine(checkpoint: Checkpoint, rendered: RenderedPrompt, kind: EngineKin
     it out and the tokenizer would have added it. The llmapi model's tokenizer adds what it adds by itself.
     """
     facts: dict[str, Any] = checkpoint.facts or {}
-    bos = facts.get("bos_token") or ""
+    return with_bos(rendered, facts.get("bos_token") or "", facts.get("add_bos"), kind)
+
+
+def with_bos(rendered: RenderedPrompt, bos: str, adds: bool | None, kind: EngineKind) -> str:
+    """The same of plain values: the BOS token, empty for none, and whether its tokenizer adds one, null: unknown."""
     if not bos or kind == "llamacpp":
         return rendered.text
     if kind == "trtllm":
-        return bos + rendered.text if rendered.add_bos and facts.get("add_bos") is True else rendered.text
+        return bos + rendered.text if rendered.add_bos and adds is True else rendered.text
     # A tokenizer's configuration often does not say it; the tokenizers whose templates print a BOS add one.
-    return rendered.text if facts.get("add_bos") is False else rendered.text.removeprefix(bos)
+    return rendered.text if adds is False else rendered.text.removeprefix(bos)
 
 
 def serving_checkpoint(deployment: Deployment) -> Checkpoint:

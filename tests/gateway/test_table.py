@@ -55,7 +55,8 @@ class TestContent:
         assert (upstream.revision, upstream.deployment_id) == (1, deployment.pk)
         assert (route.route_id, route.limits, route.fallback) == (None, Limits(), "")
         assert route.max_sequence_tokens == 1024
-        assert set(route.tokens) == {"bos", "eos"}
+        assert set(route.tokens) == {"bos", "eos", "kind", "adds"}
+        assert route.tokens["kind"] == "llamacpp"
 
     @pytest.mark.parametrize("state", [states.LOADING, states.DRAINING, states.FAILED, states.GONE])
     def test_only_what_serves_is_an_upstream(self, state: str) -> None:

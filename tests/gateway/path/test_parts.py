@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from apps.gateway.domain.facts import Table
+from apps.gateway import prompting
+from apps.gateway.domain.facts import Route, Table
 from apps.gateway.running import Registry, RunningRequest
 from apps.gateway.tracing import Tracing
 from apps.gateway.watch import TableHolder
@@ -271,3 +272,21 @@ def test_the_registry_cancels_what_it_has() -> None:
     assert not registry.cancel("c")
     registry.remove("a")
     assert (registry.cancel_all(), ended, "a" in registry, len(registry)) == (1, ["a", "b"], False, 1)
+
+
+@pytest.mark.parametrize(
+    ("template", "kind", "adds", "text"),
+    [
+        ("{{ messages[0].content }}", "trtllm", "yes", "<s>Hi"),
+        ("{{ messages[0].content }}", "trtllm", "", "Hi"),
+        ("{{ bos_token }}{{ messages[0].content }}", "trtllm", "yes", "<s>Hi"),
+        ("{{ bos_token }}{{ messages[0].content }}", "llmapi", "", "Hi"),
+        ("{{ bos_token }}{{ messages[0].content }}", "llmapi", "no", "<s>Hi"),
+        ("{{ bos_token }}{{ messages[0].content }}", "llamacpp", "yes", "<s>Hi"),
+    ],
+)
+async def test_a_prompt_has_one_bos_for_every_kind_of_engine(
+    template: str, kind: str, adds: str, text: str
+) -> None:
+    tokens = {"bos": "<s>", "eos": "</s>", "kind": kind, "adds": adds}
+    assert await prompting.render(Route("demo", (), template=template, tokens=tokens), MESSAGES) == text
