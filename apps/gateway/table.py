@@ -241,5 +241,5 @@ def _template(deployment: Deployment | None) -> tuple[str, dict[str, str]]:
         "bos": facts.get("bos_token") or "",
         "eos": facts.get("eos_token") or "",
         "kind": engine_kind(deployment.build_profile),
-        "adds": {True: "yes", False: "no"}.get(facts.get("add_bos"), ""),
+        "adds": "" if facts.get("add_bos") is None else "yes" if facts["add_bos"] else "no",
     }
