@@ -56,6 +56,8 @@ CSRF_TRUSTED_ORIGINS = env.words(
     "INFLIGHT_TRUSTED_ORIGINS", [f"https://{_pages.netloc}"] if _pages.scheme == "https" else []
 )
 
+# Workers and telemetry leave out what only pages need: a sixth of the work of their start (deploy/local/programs.py).
+INFLIGHT_PAGES = env.flag("INFLIGHT_PAGES", True)
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
     "apps.accounts.admin_apps.InflightAdminConfig",
@@ -69,7 +71,7 @@ INSTALLED_APPS = [
     "channels",
     "csp",
     "django_htmx",
-    "ninja",
+    *(["ninja"] if INFLIGHT_PAGES else []),
     "apps.core",
     "apps.realtime",
     "apps.accounts",

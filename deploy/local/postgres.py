@@ -85,9 +85,14 @@ def server(log: Path) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def socket_folder(url: str) -> Path:
+    """Where the socket of a `server` block lies."""
+    return Path(unquote(url.rpartition("@")[2].partition("/")[0]))
+
+
 def restart(url: str, log: Path) -> None:
     """Restart the server of a `server` block as an operator does: clients are cut off, it comes back as it was."""
-    folder = Path(unquote(url.rpartition("@")[2].partition("/")[0]))
+    folder = socket_folder(url)
     programs = find_programs()
     if programs is None:
         raise Problem("PostgreSQL's server is not installed.", "Install it: apt-get install -y postgresql")

@@ -17,7 +17,10 @@ CELERY = ("-m", "celery", "-A", "controlplane")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One supervised process. `first` starts with supervisord itself, the others when it answers."""
+    """One supervised process. `first` starts with supervisord itself, the others when it answers.
+
+    `pages`: it needs what only pages need; the others start sooner without, and servers wait for them.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -26,6 +29,7 @@ class Program:
     stop_seconds: int = 10
     # Seconds that it must stay up to count as started.
     start_seconds: int = 1
+    pages: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,11 @@ def programs(plan: Plan) -> list[Program]:
     found.append(Program("web", (python, *web), "pages, REST, websockets", stop_seconds=15))
     found += _gateways(plan)
     found += _workers(plan)
-    schedule = str(plan.home.run / "beat-schedule")
-    beat = (python, *CELERY, "beat", "-s", schedule, "--pidfile=", "-l", "INFO")
+    beat = (python, "-m", "celery", "-A", "controlplane.beat", "beat", "-S", "controlplane.beat:Scheduler")
+    beat += ("--pidfile=", "-l", "INFO")
     found.append(Program("beat", beat, "periodic sweeps"))
     telemetry = (python, str(CHECKOUT / "manage.py"), "run_telemetry")
-    found.append(Program("telemetry", telemetry, "live samples of servers and devices"))
+    found.append(Program("telemetry", telemetry, "live samples of servers and devices", pages=False))
     if plan.several:
         found.append(_door(plan))
     return found
@@ -72,7 +76,8 @@ def programs(plan: Plan) -> list[Program]:
 def _of_worker(plan: Plan) -> list[Program]:
     """What runs on a host that joined: its workers, its door, and the scraper of its own devices."""
     telemetry = (str(plan.python), str(CHECKOUT / "manage.py"), "run_telemetry", "--node")
-    return [*_workers(plan), _door(plan), Program("telemetry", telemetry, "samples of this host's devices")]
+    devices = Program("telemetry", telemetry, "samples of this host's devices", pages=False)
+    return [*_workers(plan), _door(plan), devices]
 
 
 def _workers(plan: Plan) -> list[Program]:
@@ -89,7 +94,7 @@ def _workers(plan: Plan) -> list[Program]:
 
 def _door(plan: Plan) -> Program:
     argv = (str(plan.python), str(CHECKOUT / "manage.py"), "run_door")
-    return Program("door", argv, "servers and logs between hosts")
+    return Program("door", argv, "servers and logs between hosts", pages=False)
 
 
 def _gateways(plan: Plan) -> list[Program]:
@@ -104,7 +109,8 @@ def _worker(plan: Plan, program: str, name: str, queue: str, does: str) -> Progr
     argv = (str(plan.python), *CELERY, "worker", "-n", f"{name}@{plan.node_id}", "-Q", queue)
     # Workers need not know of each other, and looking for neighbours takes a second at each start.
     alone = ("--without-mingle", "--without-gossip")
-    return Program(program, (*argv, "-P", "prefork", "-c", "1", *alone, "-l", "INFO"), does, stop_seconds=15)
+    argv += ("-P", "prefork", "-c", "1", *alone, "-l", "INFO")
+    return Program(program, argv, does, stop_seconds=15, pages=False)
 
 
 def _redis(home: Home, server: Path) -> Program:
@@ -125,6 +131,8 @@ def redis_config(home: Home) -> str:
             # A queue that drops messages when memory runs short loses work: refuse writes instead.
             "maxmemory-policy noeviction",
             "save 60 1",
+            # What lies in it are wake-ups and samples: a disk that is full must not stop them.
+            "stop-writes-on-bgsave-error no",
             "appendonly no",
             "daemonize no",
             'logfile ""',
@@ -174,6 +182,7 @@ def _section(program: Program, order: int, home: Home) -> list[str]:
         f"[program:{program.name}]",
         f"command={_command(program.argv)}",
         f"directory={_value(CHECKOUT)}",
+        *([] if program.pages else ['environment=INFLIGHT_PAGES="0"']),
         f"priority={100 + order}",
         f"autostart={'true' if program.first else 'false'}",
         "autorestart=true",

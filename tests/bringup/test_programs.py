@@ -48,6 +48,7 @@ def test_configuration_means_what_was_meant(tmp_path: Path, name: str) -> None:
         assert found.directory == str(CHECKOUT)
         assert found.autorestart is not False
         assert found.autostart is program.first
+        assert (found.environment or {}) == ({} if program.pages else {"INFLIGHT_PAGES": "0"})
     assert options.pidfile == str(wanted.home.run / "supervisord.pid")
 
 
@@ -101,3 +102,4 @@ def test_redis_opens_no_port_and_evicts_nothing(tmp_path: Path) -> None:
     assert "port 0" in lines
     assert "maxmemory-policy noeviction" in lines
     assert "unixsocketperm 700" in lines
+    assert "stop-writes-on-bgsave-error no" in lines

@@ -16,6 +16,8 @@ class Command(BaseCommand):
     """The node's proxy: its door for other hosts, and their servers' addresses on this one."""
 
     help = "Let other hosts reach this node's servers and logs, and this host reach theirs."
+    # `manage.py prepare` has made them; they import all pages, while servers wait for this process.
+    requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until SIGTERM or SIGINT."""

@@ -14,6 +14,8 @@ class Command(BaseCommand):
     """See the module docstring."""
 
     help = "Scrape all servers every second, keep an hour of samples and publish them live."
+    # `manage.py prepare` has made them; they import all pages, while servers wait for this process.
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Options."""
