@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -19,20 +19,31 @@ from controlplane.settings.env import parse_environment
 from deploy.local.postgres import server
 from tests.support.stack import Stack, running_stack
 
+if TYPE_CHECKING:
+    from tests.chaos.clock import Clock
+    from tests.chaos.worlds import FarHost
+
 # Where beats and echoes of nodes lie (controlplane/settings/queues.py).
-ECHO_DATABASE = 3
-NODE_WORKERS = ("ctl@", "gpu0@", "load@")
+QUEUE_DATABASE, ECHO_DATABASE = 0, 3
+SWEPT = b"Sending due task sweep"
 
 
 class Installation:
-    """Drives one stack. `deployment` is the demo; `profiles` are two batching profiles that differ."""
+    """Drives one stack. `deployment` is the demo.
+
+    `clock` moves its wall clock, where that can be done (else `no_clock` says why not); `far` is a second host.
+    """
+
+    clock: Clock | None = None
+    no_clock: str = ""
+    far: FarHost | None = None
 
     def __init__(self, stack: Stack, deployment: str = "demo") -> None:
         self.stack, self.deployment = stack, deployment
         self.environment = parse_environment(
             (stack.home / "run/environment").read_text(encoding="utf-8"), "environment"
         )
-        made = json.loads(self._manage("token", "create", "admin", f"chaos-{os.getpid()}", "--json"))
+        made = json.loads(self._manage("token", "create", "admin", f"chaos-{time.time_ns()}", "--json"))
         self.client = httpx.Client(
             base_url=f"{self.environment['INFLIGHT_WEB_URL']}/api/v1",
             headers={"Authorization": f"Bearer {made['token']}"},
@@ -116,7 +127,7 @@ class Installation:
         self.call("PUT", f"/deployments/{self.deployment}", body)
         self.call("POST", f"/deployments/{self.deployment}/deploy")
 
-    def until_echo(self, seconds: float = 60.0) -> float:
+    def until_echo(self, seconds: float = 120.0) -> float:
         """Seconds until the control worker takes a tick again, in which it adopts the node's servers.
 
         The mark that a tick leaves in Redis is renewed by each; its remaining life grows at that moment alone.
@@ -139,6 +150,24 @@ class Installation:
 
         try:
             return self.until(renewed, seconds, "the control worker ticks again")[1]
+        finally:
+            client.close()
+
+    def until_swept(self, seconds: float) -> float:
+        """Seconds until beat sends the next sweep, as its log says."""
+        log = self.stack.home / "logs/beat.log"
+        before = log.read_bytes().count(SWEPT)
+        return self.until(lambda: log.read_bytes().count(SWEPT) > before, seconds, "beat sends a sweep")[1]
+
+    def waiting_tasks(self) -> int:
+        """Tasks that lie in the control worker's queue."""
+        import redis
+
+        client = redis.Redis.from_url(
+            self.environment["INFLIGHT_REDIS_URL"], db=QUEUE_DATABASE, socket_timeout=5
+        )
+        try:
+            return int(client.llen(f"node.{self.environment['INFLIGHT_NODE_ID']}.ctl"))
         finally:
             client.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -45,7 +46,8 @@ class Streams:
     """`count` clients; each begins its next stream when its last one ended. All answers are kept.
 
     `tokens` is what each asks for at least and at most, so that one that ends early is seen; the first `brief`
-    clients ask for `brief_tokens`. `slow` seconds are slept between two reads: a slow consumer.
+    clients ask for `brief_tokens`. `slow` seconds are slept between two reads, out of a buffer of `receive_bytes`: a
+    slow consumer.
     """
 
     url: str
@@ -54,6 +56,7 @@ class Streams:
     count: int = 8
     tokens: int = 64
     slow: float = 0.0
+    receive_bytes: int = 0
     brief: int = 0
     brief_tokens: int = 8
     answers: list[Answer] = field(default_factory=list)
@@ -95,9 +98,10 @@ class Streams:
             if each.outcome in ("refused", "truncated") and (each.ended or 0.0) >= since
         ]
 
-    def duplicates(self) -> int:
-        """Answers with more tokens than were asked for: something was computed or delivered twice."""
-        return sum((each.tokens or each.pieces) > each.asked for each in self.answers if each.outcome == "ok")
+    def duplicates(self, since: float = 0.0) -> int:
+        """Answers with more tokens than were asked for, of those that ended after a moment: something came twice."""
+        ended = (each for each in self.answers if each.outcome == "ok" and (each.ended or 0.0) >= since)
+        return sum((each.tokens or each.pieces) > each.asked for each in ended)
 
     def summary(self) -> dict[str, int]:
         """Number of answers by outcome."""
@@ -113,7 +117,9 @@ class Streams:
     async def _run(self) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         timeout = httpx.Timeout(120.0, connect=10.0)
-        async with httpx.AsyncClient(limits=limits, timeout=timeout) as client:
+        small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_bytes)] if self.receive_bytes else None
+        transport = httpx.AsyncHTTPTransport(limits=limits, socket_options=small)
+        async with httpx.AsyncClient(transport=transport, timeout=timeout) as client:
             await asyncio.gather(*(self._client(client, index) for index in range(self.count)))
 
     async def _client(self, client: httpx.AsyncClient, index: int) -> None:
@@ -125,7 +131,8 @@ class Streams:
             try:
                 await self._stream(client, answer)
             except (httpx.HTTPError, OSError) as error:
-                answer.detail = f"{type(error).__name__}: {error}"
+                since = time.monotonic() - answer.began
+                answer.detail = f"{type(error).__name__} after {since:.1f} s, {answer.pieces} tokens: {error}"
             answer.ended = time.monotonic()
             if answer.outcome == "running":
                 answer.outcome = "truncated" if answer.pieces else "refused"
@@ -158,7 +165,8 @@ class Streams:
                 if text == "[DONE]":
                     whole = finish in ("length", "stop") and (answer.tokens or 0) >= answer.asked
                     answer.outcome = "ok" if whole else "truncated"
-                    answer.detail = "" if whole else f"finish {finish!r}, {answer.tokens} tokens"
+                    if not whole and not answer.detail:
+                        answer.detail = f"finish {finish!r}, {answer.tokens} tokens"
                     return
                 finish = self._event(json.loads(text), answer) or finish
                 if self.slow:
