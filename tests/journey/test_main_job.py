@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import signal
 import threading
 import time
 import urllib.request
@@ -15,6 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.chaos import rolling, upheaval
+from tests.chaos.faults import FAULTS
+from tests.chaos.installation import Installation
 from tests.journey.conftest import DOWN_SECONDS, Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -151,39 +151,39 @@ def test_a_second_start_says_that_it_runs(stack: Stack) -> None:
     assert stack.url in again.stdout
 
 
-def _live_instances(stack: Stack) -> list[dict[str, object]]:
-    rows = json.loads(stack.manage("instance", "list", "--json").stdout)
-    listed = rows if isinstance(rows, list) else rows["items"]
-    return [row for row in listed if row["state"] not in ("gone", "failed") and row["deployment"] == "demo"]
-
-
 def _read_stream(url: str, got: list[str]) -> None:
     """Read one long answer straight from Triton, past the control plane."""
-    body = {"text_input": "Once upon a time", "max_tokens": 400, "stream": True, "min_tokens": 400}
+    body = {"text_input": "Once upon a time", "max_tokens": 150, "stream": True, "min_tokens": 150}
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         got.extend(line.decode() for line in answer if line.startswith(b"data:"))
 
 
-def test_streams_outlive_the_control_plane(stack: Stack) -> None:
-    [before] = _live_instances(stack)
+def test_five_rolling_updates_under_eight_streams(stack: Stack) -> None:
+    """The short form of `make rolling`. Two streams are open across every switch; an update waits for those alone."""
+    done = rolling.run(Installation(stack), updates=5, streams=8, tokens=40, brief=6)
+    assert len({each.new for each in done} | {done[0].old}) == 6
+
+
+def test_streams_outlive_the_control_plane_and_a_server_is_replaced(stack: Stack) -> None:
+    """The short form of `make chaos`, sixteen streams through the gateway, and one straight from the server."""
+    installation = Installation(stack)
+    [server] = installation.instances("serving")
     got: list[str] = []
-    url = f"http://127.0.0.1:{before['http_port']}/v2/models/demo/generate_stream"
+    url = f"http://127.0.0.1:{server['http_port']}/v2/models/demo/generate_stream"
     reader = threading.Thread(target=_read_stream, args=(url, got))
     reader.start()
-    for name in ("uvicorn", "ctl@", "gpu0@"):
-        for pid in stack.processes():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
-            if name.encode() in command and b"supervisord" not in command:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+    spared = tuple(fault for fault in FAULTS if fault.short and not fault.loses)
+    lines = upheaval.run(installation, spared, streams=16, tokens=24)
     reader.join(timeout=90)
     assert not reader.is_alive()
-    assert len(got) > 300, "every token of the stream arrived"
+    assert len(got) > 100, "every token of the stream arrived"
     assert not any('"error"' in line for line in got)
-    assert stack.manage("wait_for", "--deployment", "demo", "--timeout", "60", seconds=90).returncode == 0
-    [after] = _live_instances(stack)
-    assert (after["uid"], after["pid"], after["attempt"]) == (before["uid"], before["pid"], before["attempt"])
+    lines += upheaval.run(
+        installation, tuple(fault for fault in FAULTS if fault.short and fault.loses), streams=16, tokens=24
+    )
+    assert len(lines) >= 3
+    assert [line.broken() for line in lines] == [[]] * len(lines)
 
 
 def test_down_leaves_nothing(stack: Stack) -> None:
