@@ -12,14 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
-from django.db import DatabaseError, connections
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import InflightError
-from apps.engines.attempts import Renewal
-from apps.fleet.processes import ProcessIdentity, end_tree, mark_of
+from apps.fleet.processes import ProcessIdentity
 from apps.registry import inspection
 from apps.registry.domain.sources import archive_file, locate_path, refuse_pickles
 from apps.registry.hub import attempts, policy
@@ -34,17 +31,16 @@ from apps.registry.selectors import (
     fetches_folder,
     uploads_folder,
 )
-from workers.attempt_rows import Ended, refuse_order, write_row
+from workers.attempt_rows import Ended, refuse_order
 from workers.builders.base import Step
+from workers.child_attempt import CHECKOUT, ChildAttempt
 from workers.fetching.common import TOKEN
 from workers.pumps import LogFile
 from workers.rates import Rate
-from workers.stopping import stopping
 from workers.supervisor import StepResult, Supervisor
-from workers.watch import Duties, Watch
+from workers.watch import Watch
 
 log = logging.getLogger(__name__)
-CHECKOUT = Path(__file__).resolve().parents[1]
 # Network and machine are to blame; what is here stays, and another try goes on from it.
 RETRIED = frozenset(
     {"no_network", "network_interrupted", "hub_error", "rate_limited", "fetched_elsewhere", "killed"}
@@ -64,74 +60,55 @@ def run_fetch(checkpoint_id: int, worker: str) -> bool:
     if claim is None:
         log.info("Checkpoint %d is not to be fetched (any more).", checkpoint_id)
         return False
-    Attempt(claim, worker).run()
+    FetchAttempt(claim, worker).run()
     return True
 
 
-class Attempt:
-    """One claimed attempt."""
+class FetchAttempt(ChildAttempt):
+    """One claimed attempt. What was fetched in part stays."""
+
+    row: Checkpoint
+    keeps_folder = True
+    progress_every = policy.PROGRESS_EVERY_SECONDS
 
     def __init__(self, claim: Claim, worker: str) -> None:
-        self.row, self.number, self.worker = claim.checkpoint, claim.attempt, worker
-        self.previous = claim.previous
-        self.before = _bytes_here(claim.checkpoint)
-        self.source = claim.checkpoint.source
-        self.folder = fetches_folder() / str(self.row.pk)
+        row, previous = claim.checkpoint, claim.previous
+        identity = ProcessIdentity(previous.pid, previous.created, previous.group) if previous else None
+        super().__init__(row, claim.attempt, worker, identity, fetches_folder() / str(row.pk))
+        self.before = _bytes_here(row)
+        self.source = row.source
         self.rate = Rate()
-        self.written_at = 0.0
 
-    def run(self) -> None:
-        """Work, then write how it ended. What was fetched in part stays."""
-        watch = Watch(
-            Duties(
-                renew=lambda: Renewal(attempts.renew_fetch(self.row, self.number), False),
-                cancelled=lambda: attempts.cancel_requested(self.row),
-                stopping=stopping,
-            )
+    def _log_path(self) -> Path:
+        return self.folder / f"log-{self.number}.txt"
+
+    def _renew(self) -> bool:
+        return attempts.renew_fetch(self.row, self.number)
+
+    def _must_end(self) -> bool:
+        return attempts.cancel_requested(self.row)
+
+    def _amend(self, **columns: Any) -> bool:
+        return attempts.record_fetch(self.row, self.number, **columns)
+
+    def _amend_child(self, child: ProcessIdentity) -> bool:
+        return attempts.record_fetch_child(
+            self.row, self.number, Child(child.pid, child.created, child.group)
         )
-        watch.start()
-        output: LogFile | None = None
-        try:
-            self._end_previous()
-            output = LogFile(self.folder / f"log-{self.number}.txt")
-            self._work(output, watch)
-        except Ended as ended:
-            self._write_end(watch, ended)
-        except InflightError as error:
-            self._write_end(
-                watch, Ended(Failure(error.code, error.sentence, error.remedy, refused=error.status == 422))
-            )
-        except OSError as error:
-            self._write_end(watch, Ended(_failure_of_os(error)))
-        except SoftTimeLimitExceeded:
-            self._write_end(watch, Ended(_deadline()))
-        except Exception as error:
-            # A fault of ours: the row says so at once instead of waiting for its lease to run out.
-            log.exception("Fetching %s, attempt %d failed in the worker itself.", self.row.name, self.number)
-            self._write_end(watch, Ended(_failure_of_ours(error)))
-        finally:
-            watch.stop()
-            if output is not None:
-                output.close()
 
-    def _end_previous(self) -> None:
-        """A new attempt first ends what the last one may have left running on this host."""
-        if self.number > 1:
-            previous = self.previous
-            identity = ProcessIdentity(previous.pid, previous.created, previous.group) if previous else None
-            end_tree(self._mark(self.number - 1), identity, 1.0)
+    def _failure(self, reason: str, sentence: str, remedy: str) -> Failure:
+        return Failure(reason, sentence, remedy)
 
-    def _mark(self, attempt: int) -> str:
-        return mark_of(settings.INFLIGHT_NODE_ID, self.row.kind, self.row.pk, attempt)
+    def _explained(self, error: Exception) -> Failure | None:
+        if isinstance(error, InflightError):
+            return Failure(error.code, error.sentence, error.remedy, refused=error.status == 422)
+        return _failure_of_os(error) if isinstance(error, OSError) else None
+
+    def _overdue(self) -> Failure:
+        return _deadline()
 
     def _work(self, output: LogFile, watch: Watch) -> None:
-        supervisor = Supervisor(
-            mark=self._mark(self.number),
-            log=output,
-            watch=watch,
-            record=lambda child: self._record(watch, child),
-            progress=self._progress,
-        )
+        supervisor = self._supervisor(output, watch)
         self._keep(watch, log_path=str(output.path))
         if "archive" in self.source:
             folder, sha256 = self._unpack(supervisor)
@@ -261,61 +238,32 @@ class Attempt:
     # ------------------------------------------------------------------ the row
 
     def _progress(self, done: float, total: float, last: bool = False) -> None:
-        """Bytes to the row, once a second. Progress may be lost; nothing depends on it."""
-        now = time.monotonic()
-        self.rate.seen(done, now)
-        if not last and now - self.written_at < policy.PROGRESS_EVERY_SECONDS:
-            return
-        self.written_at = now
-        columns = {
+        # The rate is smoothed over every word of the child, also those that are not written.
+        self.rate.seen(done, time.monotonic())
+        super()._progress(done, total, last)
+
+    def _columns(self, done: float, total: float) -> dict[str, Any]:
+        return {
             "bytes_done": int(done),
             "bytes_total": int(total),
             "rate_bytes_per_second": self.rate.per_second,
             "eta_seconds": self.rate.seconds_for(total - done),
         }
-        try:
-            attempts.record_fetch(self.row, self.number, **columns)
-        except DatabaseError as error:
-            log.warning("Progress of %s was not written: %s", self.row.name, error)
-            connections.close_all()
 
-    def _keep(self, watch: Watch, **columns: Any) -> None:
-        self._write(watch, lambda: attempts.record_fetch(self.row, self.number, **columns))
-
-    def _record(self, watch: Watch, child: ProcessIdentity) -> bool:
-        """Put a child's identity on the row; False where it may not run."""
-        identity = Child(child.pid, child.created, child.group)
-        try:
-            self._write(watch, lambda: attempts.record_fetch_child(self.row, self.number, identity))
-        except Ended:
-            return False
-        return True
-
-    def _write(self, watch: Watch, write: Callable[[], bool]) -> None:
-        """Write to the row; see attempt_rows."""
-        write_row(self.row.name, watch, write)
-
-    def _write_end(self, watch: Watch, ended: Ended) -> None:
-        """Write how the attempt ended. Where the lease is lost nothing is ours to write any more."""
+    def _ending(self, ended: Ended) -> Callable[[], bool] | None:
         row, number, worker = self.row, self.number, self.worker
         if ended.failure is not None:
             failure = ended.failure
             gained = _bytes_here(row) > self.before
-            write = lambda: attempts.fail_fetch(row, number, failure, worker, progressed=gained)  # noqa: E731
-        elif ended.order == "cancelled":
-            write = lambda: attempts.end_cancelled_fetch(row, number, worker)  # noqa: E731
-        elif ended.order == "stopped":
+            return lambda: attempts.fail_fetch(row, number, failure, worker, progressed=gained)
+        if ended.order == "cancelled":
+            return lambda: attempts.end_cancelled_fetch(row, number, worker)
+        if ended.order == "stopped":
             why = Failure(
                 "worker_stopped", _("The worker stopped; the next one goes on where it was."), retry_after=0.0
             )
-            write = lambda: attempts.requeue_fetch(row, number, why, worker, retries=row.retries)  # noqa: E731
-        else:
-            log.warning("Fetching %s, attempt %d: the lease was lost.", row.name, number)
-            return
-        try:
-            self._write(watch, write)
-        except Ended:
-            log.warning("Fetching %s, attempt %d: its end could not be written.", row.name, number)
+            return lambda: attempts.requeue_fetch(row, number, why, worker, retries=row.retries)
+        return None
 
 
 def _bytes_here(row: Checkpoint) -> int:
@@ -380,14 +328,6 @@ def _failure_of_os(error: OSError) -> Failure:
         _("The worker cannot work on it: %(why)s (%(path)s).")
         % {"why": error.strerror or error, "path": error.filename or "-"},
         _("See the worker's log; check the rights and limits of the user that runs it."),
-    )
-
-
-def _failure_of_ours(error: Exception) -> Failure:
-    return Failure(
-        "internal_error",
-        _("The worker itself failed: %(error)s.") % {"error": f"{type(error).__name__}: {error}"},
-        _("Report it with the worker's log under logs/, then try again."),
     )
 
 

@@ -25,15 +25,15 @@ from apps.serving import selectors as serving
 from apps.serving.models import Deployment
 from apps.streaming import prompts
 from apps.streaming.domain.chat_template import TemplateFailure
-from workers.attempt_rows import Ended, refuse_order
+from workers.attempt_rows import Ended
 from workers.builders.base import Step
 from workers.builders.llamacpp import PASSED_ON, serving_python
-from workers.load_run import CHECKOUT, Attempt
+from workers.child_attempt import CHECKOUT
 from workers.loadgen.plan import Address, addresses_of
 from workers.pumps import LogFile
 from workers.quality import answers
 from workers.quality.rows import PLAN, ROWS
-from workers.supervisor import StepResult, Supervisor
+from workers.run_attempt import RunAttempt
 from workers.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -51,30 +51,27 @@ def run_quality(run_id: int, worker: str) -> bool:
     return True
 
 
-class QualityAttempt(Attempt):
-    """One claimed attempt; leases, stops, failures and how it ends are those of a load run."""
+class QualityAttempt(RunAttempt):
+    """One claimed attempt."""
 
     row: QualityRun
     # What an attempt before wrote is used again.
     keeps_folder = True
+    died = "comparison_died"
 
     def __init__(self, claim: Claim, worker: str) -> None:
-        super().__init__(claim, worker)
-        self.folder = Path(self.row.folder or selectors.quality_folder() / str(self.row.number))
+        folder = claim.run.folder or selectors.quality_folder() / str(claim.run.number)
+        super().__init__(claim, worker, Path(folder))
         self.began = time.monotonic()
         self.first: float | None = None
+
+    def _what(self) -> str:
+        return _("The comparison")
 
     def _work(self, output: LogFile, watch: Watch) -> None:
         step = self._of_deployments() if self.row.deployment is not None else self._of_files()
         self._keep(watch, folder=str(self.folder), log_path=str(output.path))
-        supervisor = Supervisor(
-            mark=self._mark(self.number),
-            log=output,
-            watch=watch,
-            record=lambda child: self._record(watch, child),
-            progress=self._progress,
-        )
-        self._judge(supervisor.run(step), watch)
+        self._judge(self._supervisor(output, watch).run(step), watch)
         self._finish(watch)
 
     def _of_files(self) -> Step:
@@ -144,25 +141,6 @@ class QualityAttempt(Attempt):
             deadline_seconds=QUALITY_SECONDS,
         )
 
-    def _judge(self, result: StepResult, watch: Watch) -> None:
-        refuse_order(result, watch)
-        if result.failure is not None:
-            told = result.failure
-            raise Ended(
-                Failure(str(told.get("reason")), str(told.get("sentence")), str(told.get("remedy") or ""))
-            )
-        if result.ending == "deadline":
-            raise Ended(Failure("deadline", _("It ran for hours and was ended."), _("See the run's log.")))
-        if result.exit_code != 0:
-            raise Ended(
-                Failure(
-                    "comparison_died",
-                    _("The comparison ended with exit code %(code)s.") % {"code": result.exit_code},
-                    _("See the run's log."),
-                    retry=True,
-                )
-            )
-
     def _finish(self, watch: Watch) -> None:
         try:
             windows, found = read_rows((self.folder / ROWS).read_text(encoding="utf-8"))
@@ -182,9 +160,6 @@ class QualityAttempt(Attempt):
             )
         result = summary(windows, found)
         self._write(watch, lambda: attempts.finish_run(self.row, self.number, self.worker, result=result))
-
-    def _stop_is_overdue(self) -> bool:
-        return attempts.stop_requested(self.row)
 
     def _columns(self, done: float, total: float) -> dict[str, Any]:
         # Rows of an attempt before are counted at once, so only what came since then tells the speed.

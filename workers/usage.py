@@ -94,7 +94,7 @@ class Meter:
             return True
         self._at = now
         usage = self.usage
-        tree, disk = self._tree_bytes(), _size_of(self._work)
+        tree, disk = self._tree_bytes(), size_of(self._work)
         usage.peak_bytes = max(usage.peak_bytes or 0, tree) or None
         if disk is not None:
             usage.disk_bytes = max(usage.disk_bytes or 0, disk)
@@ -121,7 +121,7 @@ class Meter:
         return total
 
 
-def _size_of(folder: Path | None) -> int | None:
+def size_of(folder: Path | None) -> int | None:
     """Bytes of all files below a folder; None where there is none. What vanishes meanwhile counts for nothing."""
     if folder is None or not folder.is_dir():
         return None

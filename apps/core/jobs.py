@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from django.db import IntegrityError, models, transaction
@@ -53,9 +53,30 @@ def ask_to_cancel(
         finished_at=now,
     ):
         return job
+    return ask_to_end(actor, job, ["running"], verb, ended=ended)
+
+
+def ask_to_end(
+    actor: audit.Actor, job: Job, states: Sequence[str], verb: str, *, ended: Callable[[Job], NotPossibleNow]
+) -> Job:
+    """Write on a job in one of these states that somebody wants it ended, audited as `verb`. Raises what `ended`
+    makes of one that is in another."""
     with transaction.atomic():
-        asked_at = getattr(job, "cancel_requested_at", None) or now
-        if not amend(job, states=["running"], cancel_requested_at=asked_at):
+        asked_at = getattr(job, "cancel_requested_at", None) or clock.now()
+        if not amend(job, states=states, cancel_requested_at=asked_at):
             raise ended(job)
         audit.record(actor, verb, job, from_state=job.state)
     return job
+
+
+def refuse_unended(job: StatusModel, code: str, sentence: str, remedy: str) -> None:
+    """Raise NotPossibleNow while a job is on its way; what has ended may be deleted."""
+    if job.is_active:
+        raise NotPossibleNow(code, sentence, remedy=remedy)
+
+
+def delete_audited(actor: audit.Actor, job: StatusModel) -> None:
+    """Delete a job's row, audited as `<kind>.deleted`."""
+    with transaction.atomic():
+        audit.record(actor, f"{job.kind}.deleted", job)
+        job.delete()

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 from django.conf import settings
 
+from apps.fleet import programs
 from apps.fleet.domain import gpu_links, gpu_query
 from apps.fleet.domain.gpu_facts import GpuReport
 from apps.fleet.domain.slots import Link, SlotFacts, merged, slots_of
@@ -42,7 +43,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """The host and its slots. `versions` holds what is known: python, kernel, driver, cuda; `cores` logical ones.
+    """The host and its slots. `versions` holds what is known: python, kernel, driver, cuda, aiperf; `cores` logical.
 
     `report` is what the driver said, `keep_known` that it said so little that slots known before stay.
     """
@@ -63,6 +64,9 @@ def probe() -> HostFacts:
     report, links = ask_driver()
     told = {"driver": report.driver_version, "cuda": report.cuda_version, "nvml": report.nvml_version}
     versions |= {name: version for name, version in told.items() if version}
+    program = programs.aiperf()
+    if program is not None:
+        versions["aiperf"] = program.version
     memory = psutil.virtual_memory().total
     slots = slots_of(report, memory, links)
     return HostFacts(

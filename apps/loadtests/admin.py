@@ -106,13 +106,25 @@ class LoadRunAdmin(StatusAdmin, ReadOnlyAdmin):
     """Runs, as the load worker recorded them."""
 
     list_display = ["number", "chip", "target", "test", "study", "requested_by", "created_at"]
-    list_filter = ["state", "target"]
+    list_filter = ["state", "generator", "target"]
     list_select_related = ["test", "study", "requested_by"]
     search_fields = ["target", "sentence"]
     fieldsets = [
         (
             _("Run"),
-            {"fields": ["number", "target", "test", "study", "arm", "repeat", "seed", "requested_by"]},
+            {
+                "fields": [
+                    "number",
+                    "target",
+                    "test",
+                    "study",
+                    "arm",
+                    "repeat",
+                    "seed",
+                    "generator",
+                    "requested_by",
+                ]
+            },
         ),
         (_("Scenario"), {"fields": ["scenario", "environment"], "classes": ["collapse"]}),
         (_("Result"), {"fields": ["summary", "folder", "log_path"], "classes": ["collapse"]}),

@@ -19,6 +19,7 @@ from apps.serving import selectors as serving
 
 router = Router(tags=["load tests"])
 STRICT = ConfigDict(extra="forbid", strict=True)
+Generator = Literal["inflight", "aiperf"]
 
 
 class LoadTest(Schema):
@@ -58,6 +59,7 @@ class ShortRun(StatusFields):
     repeat: int | None
     target: str
     seed: int
+    generator: str
     requested_by: str | None
     progress: float | None
     eta_seconds: float | None
@@ -70,13 +72,17 @@ class ShortRun(StatusFields):
 
 
 class Run(ShortRun):
-    """One run with its scenario, what answered it, its summary and its seconds."""
+    """One run with its scenario, what answered it, its summary and its seconds.
+
+    `beside` has our figures and AIPerf's under the same load, null before there are both.
+    """
 
     scenario: dict[str, Any]
     environment: dict[str, Any]
     summary: dict[str, Any] | None
     series: list[dict[str, Any]]
     has_log: bool
+    beside: dict[str, Any] | None
 
 
 class Study(StatusFields):
@@ -207,19 +213,26 @@ def list_load_runs(request: HttpRequest, page: Query[PageQuery]) -> dict[str, An
 
 @router.post("/load-tests/{name}/runs", response={201: Run, **REFUSALS}, operation_id="start_load_test")
 def start_load_test(
-    request: HttpRequest, name: str, allow_production: bool = False
+    request: HttpRequest, name: str, allow_production: bool = False, generator: Generator = "inflight"
 ) -> Status[dict[str, Any]]:
     """Start a run of a load test."""
-    row = services.start_run(actor_of(request), selectors.load_test(name), allow_production=allow_production)
+    row = services.start_run(
+        actor_of(request),
+        selectors.load_test(name),
+        allow_production=allow_production,
+        generator=generator,
+    )
     return Status(201, serialize.run_dict(row))
 
 
 @router.post("/load-runs", response={201: Run, **REFUSALS}, operation_id="start_load_run")
 def start_load_run(
-    request: HttpRequest, body: Scenario, allow_production: bool = False
+    request: HttpRequest, body: Scenario, allow_production: bool = False, generator: Generator = "inflight"
 ) -> Status[dict[str, Any]]:
     """Start a run of a scenario under no name."""
-    row = services.start_scenario(actor_of(request), body, allow_production=allow_production)
+    row = services.start_scenario(
+        actor_of(request), body, allow_production=allow_production, generator=generator
+    )
     return Status(201, serialize.run_dict(row))
 
 
@@ -237,9 +250,12 @@ def stop_load_run(request: HttpRequest, number: Number) -> dict[str, Any]:
 
 
 @router.post("/load-runs/{number}/repeat", response={201: Run, **REFUSALS}, operation_id="repeat_load_run")
-def repeat_load_run(request: HttpRequest, number: Number) -> Status[dict[str, Any]]:
-    """Start a run of the same scenario."""
-    return Status(201, serialize.run_dict(services.repeat_run(actor_of(request), selectors.run(number))))
+def repeat_load_run(
+    request: HttpRequest, number: Number, generator: Literal["", "inflight", "aiperf"] = ""
+) -> Status[dict[str, Any]]:
+    """Start a run of the same scenario; `generator` has the other one send it, for as long as this one measured."""
+    row = services.repeat_run(actor_of(request), selectors.run(number), generator=generator)
+    return Status(201, serialize.run_dict(row))
 
 
 @router.delete("/load-runs/{number}", response={204: None, **REFUSALS}, operation_id="delete_load_run")

@@ -24,6 +24,7 @@ from apps.loadtests.policy import (
 )
 from apps.realtime.broker import BROKER_ERRORS, wake
 from apps.serving import selectors as serving
+from apps.serving.models import Deployment
 
 AnyRun = LoadRun | QualityRun
 TASKS: dict[str, str] = {LoadRun.kind: RUN_LOAD, QualityRun.kind: RUN_QUALITY}
@@ -76,8 +77,13 @@ def node_of(row: AnyRun) -> str:
     """The node whose worker does it: where the target's servers listen on loopback, or the engine's files lie."""
     if isinstance(row, QualityRun) and row.deployment is None and row.engine is not None:
         return str(row.engine.node.node_id if row.engine.node else settings.INFLIGHT_NODE_ID)
-    if row.deployment is not None:
-        instance = serving.serving_instances(row.deployment).select_related("node").first()
+    return node_serving(row.deployment)
+
+
+def node_serving(deployment: Deployment | None) -> str:
+    """The node that serves a deployment; ours where nothing does, or there is none (an external upstream)."""
+    if deployment is not None:
+        instance = serving.serving_instances(deployment).select_related("node").first()
         if instance is not None and instance.node is not None:
             return str(instance.node.node_id)
     return str(settings.INFLIGHT_NODE_ID)

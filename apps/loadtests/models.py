@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.core.models import StatusModel
 from apps.core.names import validate_name
 from apps.loadtests import states
+from apps.loadtests.attempt_models import AttemptedRun
 from apps.loadtests.quality_models import QualityGate as QualityGate
 from apps.loadtests.quality_models import QualityRun as QualityRun
 from apps.loadtests.quality_models import QualityWaiver as QualityWaiver
@@ -78,19 +79,26 @@ class Study(StatusModel):
         return f"#{self.number} {self.title}"
 
 
-class LoadRun(StatusModel):
-    """One run of a scenario against one target.
+class LoadRun(AttemptedRun):
+    """One run of a scenario against one target, by our own generator or by AIPerf.
 
     `scenario` is the snapshot it runs, `environment` what answered it (revision, engine, batching, servers, machine),
     `summary` what domain.results makes of its records, null before it has measured. `series` are its newest
     seconds while it runs, and all of them thinned out afterwards. The records themselves lie in `folder`.
-    `attempt` fences as in Build.
     """
 
     machine = states.LOADRUN
     kind = "loadrun"
 
-    number = models.PositiveIntegerField(_("number"), unique=True)
+    class Generator(models.TextChoices):
+        """Which program sends the load."""
+
+        INFLIGHT = "inflight", _("Inflight's own")
+        AIPERF = "aiperf", "AIPerf"
+
+    generator = models.CharField(
+        _("generator"), max_length=10, choices=Generator.choices, default=Generator.INFLIGHT
+    )
     test = models.ForeignKey(
         LoadTest,
         null=True,
@@ -109,27 +117,9 @@ class LoadRun(StatusModel):
     scenario = models.JSONField(_("scenario"))
     seed = models.PositiveIntegerField(_("seed"))
     allow_production = models.BooleanField(_("allowed beside production"), default=False)
-    requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
     environment = models.JSONField(_("environment"), default=dict, blank=True)
     summary = models.JSONField(_("summary"), null=True, blank=True)
     series = models.JSONField(_("series"), default=list, blank=True)
-    node_id = models.CharField(_("node"), max_length=40, blank=True)
-    folder = models.CharField(_("folder"), max_length=1000, blank=True)
-    log_path = models.CharField(_("log"), max_length=1000, blank=True)
-    attempt = models.PositiveIntegerField(_("attempt"), default=0)
-    retries = models.PositiveIntegerField(_("retries"), default=0)
-    lease_expires_at = models.DateTimeField(_("lease expires"), null=True, blank=True)
-    dispatched_at = models.DateTimeField(_("sent to a worker"), null=True, blank=True)
-    cancel_requested_at = models.DateTimeField(_("stop requested"), null=True, blank=True)
-    child_pid = models.PositiveIntegerField(_("process"), null=True, blank=True)
-    child_created = models.FloatField(_("process create time"), null=True, blank=True)
-    child_group = models.PositiveIntegerField(_("process group"), null=True, blank=True)
-    progress = models.FloatField(_("progress"), null=True, blank=True)
-    eta_seconds = models.FloatField(_("seconds left"), null=True, blank=True)
-    started_at = models.DateTimeField(_("started"), null=True, blank=True)
-    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
 
     class Meta:
         ordering = ["-number"]

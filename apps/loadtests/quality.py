@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from apps.accounts.roles import Action, require
 from apps.core import audit
 from apps.core.exceptions import InvalidInput, NotPossibleNow
-from apps.core.jobs import ask_to_cancel, create_numbered
+from apps.core.jobs import ask_to_cancel, create_numbered, delete_audited, refuse_unended
 from apps.core.transitions import announce
 from apps.engines import selectors as engine_selectors
 from apps.engines import states as engine_states
@@ -117,16 +117,10 @@ def repeat_quality_run(actor: User | str, row: QualityRun) -> QualityRun:
 def delete_quality_run(actor: User | str, row: QualityRun) -> None:
     """Delete a run that has ended, with its files."""
     require(actor, Action.OPERATE)
-    if row.is_active:
-        raise NotPossibleNow(
-            "run_not_ended",
-            _("Quality run #%(number)s is %(state)s.") % {"number": row.number, "state": row.state},
-            remedy=_("Cancel it first."),
-        )
+    said = _("Quality run #%(number)s is %(state)s.") % {"number": row.number, "state": row.state}
+    refuse_unended(row, "run_not_ended", said, _("Cancel it first."))
     folder, shared = row.folder, QualityRun.objects.filter(folder=row.folder).exclude(pk=row.pk).exists()
-    with transaction.atomic():
-        audit.record(actor, "qualityrun.deleted", row)
-        row.delete()
+    delete_audited(actor, row)
     if folder and not shared:
         shutil.rmtree(Path(folder), ignore_errors=True)
 

@@ -7,23 +7,23 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from apps.core.models import StatusModel
 from apps.core.names import validate_name
 from apps.engines.models import BuildProfile, Engine
 from apps.loadtests import states
+from apps.loadtests.attempt_models import AttemptedRun
 from apps.loadtests.domain.quality import Thresholds
 from apps.serving.models import Deployment
 
 SHARE = [MinValueValidator(0.0), MaxValueValidator(1.0)]
 
 
-class QualityRun(StatusModel):
+class QualityRun(AttemptedRun):
     """One comparison of a build with its source.
 
     `logits`: llama.cpp runs both files, `engine` and `baseline` (null: the checkpoint that the engine was made of).
     `answers`: two deployments that serve answer golden prompts; `engine` is then what `deployment` serves, null for
     a repository. `settings` is {"windows", "answer_tokens"}, `result` domain.quality's summary, null before it is
-    there. `attempt` fences as in Build; rows of an attempt that stopped are used again by the next.
+    there. Rows of an attempt that stopped are used again by the next.
     """
 
     machine = states.QUALITYRUN
@@ -35,7 +35,6 @@ class QualityRun(StatusModel):
         LOGITS = "logits", _("log-probabilities of both files")
         ANSWERS = "answers", _("greedy answers of two deployments")
 
-    number = models.PositiveIntegerField(_("number"), unique=True)
     method = models.CharField(_("method"), max_length=10, choices=Method.choices)
     engine = models.ForeignKey(
         Engine, null=True, blank=True, on_delete=models.CASCADE, related_name="quality_runs"
@@ -50,24 +49,6 @@ class QualityRun(StatusModel):
     title = models.CharField(_("title"), max_length=200)
     settings = models.JSONField(_("settings"), default=dict)
     result = models.JSONField(_("result"), null=True, blank=True)
-    requested_by = models.ForeignKey(
-        django_settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
-    node_id = models.CharField(_("node"), max_length=40, blank=True)
-    folder = models.CharField(_("folder"), max_length=1000, blank=True)
-    log_path = models.CharField(_("log"), max_length=1000, blank=True)
-    attempt = models.PositiveIntegerField(_("attempt"), default=0)
-    retries = models.PositiveIntegerField(_("retries"), default=0)
-    lease_expires_at = models.DateTimeField(_("lease expires"), null=True, blank=True)
-    dispatched_at = models.DateTimeField(_("sent to a worker"), null=True, blank=True)
-    cancel_requested_at = models.DateTimeField(_("cancel requested"), null=True, blank=True)
-    child_pid = models.PositiveIntegerField(_("process"), null=True, blank=True)
-    child_created = models.FloatField(_("process create time"), null=True, blank=True)
-    child_group = models.PositiveIntegerField(_("process group"), null=True, blank=True)
-    progress = models.FloatField(_("progress"), null=True, blank=True)
-    eta_seconds = models.FloatField(_("seconds left"), null=True, blank=True)
-    started_at = models.DateTimeField(_("started"), null=True, blank=True)
-    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
 
     class Meta:
         ordering = ["-number"]

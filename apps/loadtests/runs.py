@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from apps.accounts.roles import Action, require
 from apps.core import audit
 from apps.core.exceptions import InfrastructureError, NotPossibleNow
-from apps.core.jobs import ask_to_cancel, create_numbered
+from apps.core.jobs import ask_to_cancel, create_numbered, delete_audited, refuse_unended
 from apps.core.transitions import announce
-from apps.loadtests import dispatch, inputs, limits, states, waking
+from apps.loadtests import dispatch, generators, inputs, limits, states, waking
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadRun, LoadTest, ProductionMark, Study
 from apps.serving.inputs import assign
@@ -53,24 +53,40 @@ def delete_load_test(actor: User | str, row: LoadTest) -> None:
         row.delete()
 
 
-def start_run(actor: User | str, test: LoadTest, *, allow_production: bool = False) -> LoadRun:
-    """Start a run of a load test as it stands; needs the right to operate.
+def start_run(
+    actor: User | str,
+    test: LoadTest,
+    *,
+    allow_production: bool = False,
+    generator: str = LoadRun.Generator.INFLIGHT,
+) -> LoadRun:
+    """Start a run of a load test as it stands; needs the right to operate. `generator` sends it: ours, or AIPerf.
 
-    Raises InvalidInput (no such target), NotPossibleNow (nothing serves, beyond the limits); `allow_production`
-    lifts the limits and needs an administrator.
+    Raises InvalidInput (no such target, what AIPerf cannot do), NotPossibleNow (nothing serves, beyond the limits,
+    no AIPerf); `allow_production` lifts the limits and needs an administrator.
     """
     require(actor, Action.OPERATE)
-    return begin(actor, inputs.scenario(test.scenario), test=test, allowed=allow_production)
+    scenario = inputs.scenario(test.scenario)
+    return begin(actor, scenario, test=test, allowed=allow_production, generator=generator)
 
 
-def start_scenario(actor: User | str, scenario: Any, *, allow_production: bool = False) -> LoadRun:
+def start_scenario(
+    actor: User | str,
+    scenario: Any,
+    *,
+    allow_production: bool = False,
+    generator: str = LoadRun.Generator.INFLIGHT,
+) -> LoadRun:
     """Start a run of a scenario that is under no name. Raises as start_run does."""
     require(actor, Action.OPERATE)
-    return begin(actor, inputs.scenario(scenario), allowed=allow_production)
+    return begin(actor, inputs.scenario(scenario), allowed=allow_production, generator=generator)
 
 
-def repeat_run(actor: User | str, row: LoadRun) -> LoadRun:
-    """Start a run of an ended run's own scenario, with a seed of its own unless the scenario fixes one."""
+def repeat_run(actor: User | str, row: LoadRun, *, generator: str = "") -> LoadRun:
+    """Start a run of an ended run's own scenario, with a seed of its own unless the scenario fixes one.
+
+    `generator` has the other one send it (empty: the same), with the run's seed and for as long as it measured.
+    """
     require(actor, Action.OPERATE)
     if not row.is_terminal:
         raise NotPossibleNow(
@@ -79,7 +95,15 @@ def repeat_run(actor: User | str, row: LoadRun) -> LoadRun:
             % {"number": row.number, "state": row.state},
             remedy=_("Wait until it ends, or stop it."),
         )
-    return begin(actor, inputs.scenario(row.scenario), test=row.test, allowed=row.allow_production)
+    if generator in ("", row.generator):
+        same = inputs.scenario(row.scenario)
+        return begin(
+            actor, same, test=row.test, allowed=row.allow_production, generator=generator or row.generator
+        )
+    other = inputs.scenario(generators.for_the_other(row))
+    return begin(
+        actor, other, test=row.test, allowed=row.allow_production, generator=generator, seed=row.seed
+    )
 
 
 def begin(
@@ -89,6 +113,7 @@ def begin(
     test: LoadTest | None = None,
     allowed: bool = False,
     limited: bool = True,
+    generator: str = LoadRun.Generator.INFLIGHT,
     **columns: Any,
 ) -> LoadRun:
     """Queue a run, after every check (`limited`: also those of limits.py); `columns` are those of a study's run."""
@@ -101,6 +126,7 @@ def begin(
             field="target",
             remedy=_("Deploy it, or wait until it is ready; its page says what it is doing."),
         )
+    generators.check(generator, scenario, deployment)
     if limited:
         limits.check(actor, scenario, deployment, allowed)
     # A study gives its runs their seed, so that each repeat asks every arm the same.
@@ -115,6 +141,7 @@ def begin(
             deployment=deployment,
             scenario=scenario.model_dump(mode="json"),
             seed=seed,
+            generator=generator,
             allow_production=allowed,
             requested_by=actor if isinstance(actor, User) else None,
             **columns,
@@ -153,12 +180,8 @@ def _has_ended(row: LoadRun) -> NotPossibleNow:
 def delete_run(actor: User | str, row: LoadRun) -> None:
     """Delete a run that has ended, with its records."""
     require(actor, Action.OPERATE)
-    if row.is_active:
-        raise NotPossibleNow(
-            "run_not_ended",
-            _("Run #%(number)s is %(state)s.") % {"number": row.number, "state": row.state},
-            remedy=_("Stop it first."),
-        )
+    said = _("Run #%(number)s is %(state)s.") % {"number": row.number, "state": row.state}
+    refuse_unended(row, "run_not_ended", said, _("Stop it first."))
     if row.study is not None and row.study.is_active:
         raise NotPossibleNow(
             "study_not_ended",
@@ -166,9 +189,7 @@ def delete_run(actor: User | str, row: LoadRun) -> None:
             remedy=_("Wait until it ends, or cancel it."),
         )
     folder = row.folder
-    with transaction.atomic():
-        audit.record(actor, "loadrun.deleted", row)
-        row.delete()
+    delete_audited(actor, row)
     if folder:
         shutil.rmtree(Path(folder), ignore_errors=True)
 

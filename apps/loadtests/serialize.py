@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.loadtests import states
+from apps.loadtests import generators, states
 from apps.loadtests.models import LoadRun, LoadTest, QualityGate, QualityRun, Study
 from apps.serving.serialize import iso, status_dict
 
@@ -31,6 +31,7 @@ def run_dict(row: LoadRun, short: bool = False) -> dict[str, Any]:
         "repeat": row.repeat,
         "target": row.target,
         "seed": row.seed,
+        "generator": row.generator,
         "requested_by": row.requested_by.get_username() if row.requested_by else None,
         "progress": row.progress,
         "eta_seconds": row.eta_seconds,
@@ -50,6 +51,7 @@ def run_dict(row: LoadRun, short: bool = False) -> dict[str, Any]:
         "summary": row.summary,
         "series": row.series,
         "has_log": bool(row.log_path),
+        "beside": generators.beside(row),
     }
 
 

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import transaction
 from django.utils.translation import gettext as _
 
 from apps.accounts.roles import Action, require
 from apps.core import audit, clock
 from apps.core.exceptions import InflightError, InfrastructureError, InvalidInput, NotPossibleNow
-from apps.core.jobs import create_numbered
+from apps.core.jobs import ask_to_end, create_numbered, delete_audited, refuse_unended
 from apps.core.transitions import amend, announce, transition
 from apps.fleet.selectors import free_share, slots_for_work
 from apps.loadtests import comparing, inputs, limits, runs, states, waking
@@ -136,33 +135,26 @@ def start_batching_study(
 def cancel_study(actor: User | str, row: Study) -> Study:
     """Cancel a study: the run that goes on stops, servers made for it go."""
     require(actor, Action.OPERATE)
-    with transaction.atomic():
-        moving = (states.PREPARING, states.RUNNING)
-        if not amend(row, states=moving, cancel_requested_at=row.cancel_requested_at or clock.now()):
-            raise NotPossibleNow(
-                "study_ended",
-                _("Study #%(number)s is %(state)s.") % {"number": row.number, "state": row.state},
-                remedy=_("There is nothing to cancel."),
-            )
-        audit.record(actor, "study.cancel", row, from_state=row.state)
+    ask_to_end(actor, row, (states.PREPARING, states.RUNNING), "study.cancel", ended=_has_ended)
     advance(row)
     return row
+
+
+def _has_ended(row: Study) -> NotPossibleNow:
+    return NotPossibleNow("study_ended", _is(row), remedy=_("There is nothing to cancel."))
+
+
+def _is(row: Study) -> str:
+    return _("Study #%(number)s is %(state)s.") % {"number": row.number, "state": row.state}
 
 
 def delete_study(actor: User | str, row: Study) -> None:
     """Delete a study that has ended, with its runs and their records."""
     require(actor, Action.OPERATE)
-    if row.is_active:
-        raise NotPossibleNow(
-            "study_not_ended",
-            _("Study #%(number)s is %(state)s.") % {"number": row.number, "state": row.state},
-            remedy=_("Cancel it first."),
-        )
+    refuse_unended(row, "study_not_ended", _is(row), _("Cancel it first."))
     for run in row.runs.select_related("study"):
         runs.delete_run(actor, run)
-    with transaction.atomic():
-        audit.record(actor, "study.deleted", row)
-        row.delete()
+    delete_audited(actor, row)
 
 
 def advance_all() -> int:

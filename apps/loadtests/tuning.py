@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from apps.accounts.roles import Action, require
 from apps.core import audit, clock
 from apps.core.exceptions import InfrastructureError, InvalidInput, NotFound, NotPossibleNow
-from apps.core.jobs import create_numbered
+from apps.core.jobs import ask_to_end, create_numbered, delete_audited, refuse_unended
 from apps.core.refused import refused_fields
 from apps.core.transitions import amend, announce
 from apps.loadtests import inputs, limits, runs, tuning_servers, tuning_space, tuning_steps
@@ -79,35 +79,27 @@ def start_tuning(actor: User | str, request: Any, *, allow_production: bool = Fa
 def cancel_tuning(actor: User | str, row: Tuning) -> Tuning:
     """Cancel a tuning: the run that goes on stops, its servers go; what was measured is kept and may be applied."""
     require(actor, Action.OPERATE)
-    with transaction.atomic():
-        if not amend(
-            row, states=[states.RUNNING], cancel_requested_at=row.cancel_requested_at or clock.now()
-        ):
-            raise NotPossibleNow(
-                "tuning_ended",
-                _("Tuning #%(number)s is %(state)s.") % {"number": row.number, "state": row.state},
-                remedy=_("There is nothing to cancel."),
-            )
-        audit.record(actor, "tuning.cancel", row, from_state=row.state)
+    ask_to_end(actor, row, [states.RUNNING], "tuning.cancel", ended=_has_ended)
     tuning_steps.advance(row)
     return row
+
+
+def _has_ended(row: Tuning) -> NotPossibleNow:
+    return NotPossibleNow("tuning_ended", _is(row), remedy=_("There is nothing to cancel."))
+
+
+def _is(row: Tuning) -> str:
+    return _("Tuning #%(number)s is %(state)s.") % {"number": row.number, "state": row.state}
 
 
 def delete_tuning(actor: User | str, row: Tuning) -> None:
     """Delete a tuning that has ended, with its trials, their runs and records."""
     require(actor, Action.OPERATE)
-    if row.is_active:
-        raise NotPossibleNow(
-            "tuning_not_ended",
-            _("Tuning #%(number)s is %(state)s.") % {"number": row.number, "state": row.state},
-            remedy=_("Cancel it first."),
-        )
+    refuse_unended(row, "tuning_not_ended", _is(row), _("Cancel it first."))
     for trial in row.trials.select_related("run__study"):
         if trial.run is not None:
             runs.delete_run(actor, trial.run)
-    with transaction.atomic():
-        audit.record(actor, "tuning.deleted", row)
-        row.delete()
+    delete_audited(actor, row)
 
 
 def apply_tuning(actor: User | str, row: Tuning, number: int | None = None) -> Deployment:

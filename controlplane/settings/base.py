@@ -25,6 +25,8 @@ INFLIGHT_SERVING_PYTHON = env.text("INFLIGHT_SERVING_PYTHON", str(INFLIGHT_HOME 
 # What this node builds with TensorRT-LLM: a file of toolchains, or one native Python.
 INFLIGHT_TOOLCHAINS = env.text("INFLIGHT_TOOLCHAINS", str(INFLIGHT_HOME / "toolchains.toml"))
 INFLIGHT_TRTLLM_PYTHON = env.text("INFLIGHT_TRTLLM_PYTHON")
+# NVIDIA's load generator, where one is installed; empty: the aiperf on PATH.
+INFLIGHT_AIPERF_BIN = env.text("INFLIGHT_AIPERF_BIN")
 INFLIGHT_TRITON_BIN = env.text("INFLIGHT_TRITON_BIN")
 INFLIGHT_TRITON_BACKENDS = env.text("INFLIGHT_TRITON_BACKENDS")
 INFLIGHT_TRITON_LIBS = env.text("INFLIGHT_TRITON_LIBS")

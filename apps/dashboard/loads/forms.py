@@ -8,8 +8,9 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from apps.core.exceptions import InvalidInput
-from apps.loadtests import selectors
+from apps.loadtests import generators, selectors
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
+from apps.loadtests.models import LoadRun
 from apps.serving.models import Deployment
 
 _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
@@ -43,6 +44,13 @@ class LoadForm(forms.Form):
         choices=[("http", "Triton HTTP"), ("grpc", "Triton gRPC"), ("gateway", _("Gateway"))],
         initial="http",
         help_text=_("Straight to the servers, or as clients do, with keys, limits and routing."),
+    )
+    generator = forms.ChoiceField(
+        label=_("Sent by"),
+        required=False,
+        help_text=_(
+            "AIPerf, where a node has it, sends the same requests through the gateway, for a fixed time."
+        ),
     )
     mode = forms.ChoiceField(
         label=_("Load"),
@@ -105,6 +113,8 @@ class LoadForm(forms.Form):
         super().__init__(*args, **kwargs)
         names = Deployment.objects.order_by("name").values_list("name", flat=True)
         self.fields["target"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        choices = LoadRun.Generator.choices if generators.installed() else LoadRun.Generator.choices[:1]
+        self.fields["generator"].choices = choices  # type: ignore[attr-defined]
         datasets = [("", _("none: words drawn at random")), *((name, name) for name in selectors.datasets())]
         self.fields["dataset"].choices = datasets  # type: ignore[attr-defined]
 
@@ -124,6 +134,7 @@ class LoadForm(forms.Form):
                 {"distribution": "dataset", "mean": float(data["output_most"])},
             )
         seconds = float(data["seconds"])
+        fixed = {"until_steady": False} if data["generator"] == LoadRun.Generator.AIPERF else {}
         return {
             "target": data["target"],
             "via": data["via"],
@@ -139,6 +150,7 @@ class LoadForm(forms.Form):
                 "warm_up_seconds": float(data["warm_up"]),
                 "seconds": seconds,
                 "most_seconds": max(seconds, float(data["most"])),
+                **fixed,
             },
             "slo": {key: data[key] for key in ("ttft_ms", "tpot_ms", "latency_ms")},
             "seed": data["seed"],
@@ -168,6 +180,9 @@ FIELDS = {
     "load.concurrency": "steps",
     "load.rate": "steps",
     "load.mode": "mode",
+    "load.arrivals": "arrivals",
+    "prompts.turns": "turns",
+    "timing.warm_up_seconds": "warm_up",
     "prompts.dataset": "dataset",
     "timing.seconds": "seconds",
     "timing.most_seconds": "most",

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from apps.dashboard import formats
 from apps.dashboard.loads.plots import Line, Plot, plot
+from apps.loadtests import generators
 from apps.loadtests.models import LoadRun
 from apps.telemetry import history
 from apps.telemetry.history import Scope
@@ -59,6 +60,34 @@ def table(row: LoadRun) -> dict[str, Any]:
             }
             for key, title, unit in FIGURES
             if any(step["figures"].get(key) is not None for step in steps)
+        ],
+    }
+
+
+def beside(row: LoadRun) -> dict[str, Any] | None:
+    """Our figures and AIPerf's under the same load, as the page shows them; None before there are both."""
+    found = generators.beside(row)
+    if found is None:
+        return None
+    titles = {key: (title, unit) for key, title, unit in FIGURES}
+    return {
+        **found,
+        "steps": [
+            {
+                "load": load_text(row, step["value"]),
+                "rows": [
+                    {
+                        "title": titles[line["figure"]][0],
+                        "unit": titles[line["figure"]][1],
+                        "ours": formats.significant(line["ours"]),
+                        "aiperf": formats.significant(line["aiperf"]),
+                        "apart": None if line["apart"] is None else f"{line['apart']:+.1%}",
+                    }
+                    for line in step["rows"]
+                    if line["figure"] in titles
+                ],
+            }
+            for step in found["steps"]
         ],
     }
 

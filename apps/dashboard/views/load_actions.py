@@ -51,8 +51,9 @@ def stop(request: HttpRequest, number: int) -> HttpResponse:
 
 @action(Action.OPERATE)
 def repeat(request: HttpRequest, number: int) -> HttpResponse:
-    """Run the same scenario again."""
-    return _queued(request, services.repeat_run(person(request), selectors.run(number)))
+    """Run the same scenario again; `generator` names the other one."""
+    row, generator = selectors.run(number), request.POST.get("generator", "")
+    return _queued(request, services.repeat_run(person(request), row, generator=generator))
 
 
 @action(Action.OPERATE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -15,11 +16,11 @@ from apps.accounts.roles import Action
 from apps.core.exceptions import InflightError, InvalidInput
 from apps.dashboard import lists, logs, pages
 from apps.dashboard.access import person
-from apps.dashboard.loads import compared, run_figures
+from apps.dashboard.loads import compared, run_export, run_figures
 from apps.dashboard.loads.forms import FIELDS, LoadForm, StudyForm
 from apps.dashboard.pages import page
 from apps.dashboard.views.tuning import newest as newest_tunings
-from apps.loadtests import comparing, selectors, services
+from apps.loadtests import comparing, generators, selectors, services
 from apps.loadtests.domain.batching_study import explain
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
 from apps.loadtests.models import LoadRun, ProductionMark, Study
@@ -61,15 +62,16 @@ def new(request: HttpRequest) -> HttpResponse:
     form = LoadForm(request.POST)
     if form.is_valid():
         actor, allow = person(request), form.cleaned_data["allow"]
+        generator = form.cleaned_data["generator"] or LoadRun.Generator.INFLIGHT
         try:
             scenario = form.scenario()
             if form.cleaned_data["name"]:
                 test = services.save_load_test(
                     actor, {"name": form.cleaned_data["name"], "scenario": scenario}
                 )
-                row = services.start_run(actor, test, allow_production=allow)
+                row = services.start_run(actor, test, allow_production=allow, generator=generator)
             else:
-                row = services.start_scenario(actor, scenario, allow_production=allow)
+                row = services.start_scenario(actor, scenario, allow_production=allow, generator=generator)
         except InflightError as error:
             pages.show_in(form, error, FIELDS)
         else:
@@ -91,6 +93,8 @@ def _begun(request: HttpRequest, row: LoadRun) -> HttpResponse:
 def run(request: HttpRequest, number: int) -> HttpResponse:
     """One run: live while it goes on, then what it measured."""
     row = selectors.run(number)
+    if request.GET.get("format"):
+        return _run_exported(request, row)
     topic = f"log:loadrun:{row.number}"
     context = {
         "title": _("Run #%(number)s of %(target)s") % {"number": row.number, "target": row.target},
@@ -103,14 +107,48 @@ def run(request: HttpRequest, number: int) -> HttpResponse:
         "plots": run_figures.seconds(row),
         "cdfs": run_figures.distributions([(row.target, [row])]),
         "curves": run_figures.curves([(row.target, [row])], row.scenario.get("slo", {}).get("ttft_ms")),
+        "beside": run_figures.beside(row),
+        "other": _other(row),
         "capacity": _capacity(request, row),
         "asked": request.GET,
+        "command": ["manage.py", "load_run", "repeat", str(row.number)],
         "topic": topic,
         "log": logs.tail(row.log_path),
         "log_url": reverse("loadtests:log", args=[row.number]),
         "metrics": {name: metric for name, metric in METRICS.items() if name.endswith("_ms")},
     }
     return render(request, "pages/load_run.html", context)
+
+
+def _run_exported(request: HttpRequest, row: LoadRun) -> HttpResponse:
+    """The run as a file: json, csv, md."""
+    kind = request.GET["format"]
+    if kind not in run_export.KINDS:
+        raise _no_format(kind, run_export.KINDS)
+    return _attached(run_export.as_text(row, kind), f"load-run-{row.number}.{kind}", run_export.KINDS[kind])
+
+
+def _attached(text: str, name: str, mime: str) -> HttpResponse:
+    response = HttpResponse(text, content_type=f"{mime}; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+def _no_format(kind: str, known: Iterable[str]) -> InvalidInput:
+    return InvalidInput(
+        "format",
+        _("There is no format %(kind)s.") % {"kind": kind},
+        field="format",
+        remedy=", ".join(known),
+    )
+
+
+def _other(row: LoadRun) -> str:
+    """The generator that may send the same load too: ours always, AIPerf where the target's node has it."""
+    if row.generator == LoadRun.Generator.AIPERF:
+        return LoadRun.Generator.INFLIGHT
+    there = row.scenario.get("via") == "gateway" and generators.installed()
+    return LoadRun.Generator.AIPERF if there else ""
 
 
 def _capacity(request: HttpRequest, row: LoadRun) -> dict[str, Any]:
@@ -178,15 +216,8 @@ def _exported(request: HttpRequest, title: str, found: dict[str, Any], arms: com
     elif kind == "json":
         text, mime = compared.as_json(found, arms), "application/json"
     else:
-        raise InvalidInput(
-            "format",
-            _("There is no format %(kind)s.") % {"kind": kind},
-            field="format",
-            remedy="html, md, csv, json",
-        )
-    response = HttpResponse(text, content_type=f"{mime}; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="comparison.{kind}"'
-    return response
+        raise _no_format(kind, ("html", "md", "csv", "json"))
+    return _attached(text, f"comparison.{kind}", mime)
 
 
 def _styles() -> str:

@@ -50,6 +50,10 @@ class _File(BaseModel):
     output_token_throughput: _Block | None = None
     request_throughput: _Block | None = None
     request_count: _Block | None = None
+    goodput: _Block | None = None
+    inter_chunk_latency: _Block | None = None
+    input_sequence_length: _Block | None = None
+    output_sequence_length: _Block | None = None
     error_summary: list[_Error] = Field(default_factory=list)
 
 
@@ -61,9 +65,15 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     "ttft_p50_ms": ("time_to_first_token", "p50", "ms"),
     "ttft_p99_ms": ("time_to_first_token", "p99", "ms"),
     "tpot_mean_ms": ("inter_token_latency", "avg", "ms"),
+    "tpot_p50_ms": ("inter_token_latency", "p50", "ms"),
     "tpot_p99_ms": ("inter_token_latency", "p99", "ms"),
+    "chunk_gap_p99_ms": ("inter_chunk_latency", "p99", "ms"),
     "latency_mean_ms": ("request_latency", "avg", "ms"),
+    "latency_p50_ms": ("request_latency", "p50", "ms"),
     "latency_p99_ms": ("request_latency", "p99", "ms"),
+    "goodput_per_second": ("goodput", "avg", "requests/sec"),
+    "prompt_tokens_mean": ("input_sequence_length", "avg", "tokens"),
+    "output_tokens_mean": ("output_sequence_length", "avg", "tokens"),
 }
 
 
@@ -121,9 +131,14 @@ def _figure(found: _File, name: str) -> float | None:
 
 def beside(ours: Mapping[str, Any], theirs: Results) -> list[dict[str, Any]]:
     """A row a figure that both have: ours, theirs, and by what share ours is larger."""
+    return figures_beside(ours, theirs.figures)
+
+
+def figures_beside(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The same of figures that were read before."""
     rows = []
-    for name, value in theirs.figures.items():
-        mine = ours.get(name)
+    for name in FIGURES:
+        value, mine = theirs.get(name), ours.get(name)
         if value is None or mine is None:
             continue
         rows.append(

@@ -10,8 +10,8 @@ import yaml
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _l
 
-from apps.core.exceptions import InvalidInput
-from apps.loadtests import background, comparing, selectors, serialize, services
+from apps.core.exceptions import InvalidInput, NotPossibleNow
+from apps.loadtests import background, comparing, generators, selectors, serialize, services
 from apps.loadtests.domain.aiperf import UnreadableResults, beside, read_results
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, METRICS
 from apps.loadtests.models import LoadRun
@@ -33,7 +33,14 @@ def shown(row: LoadRun) -> Outcome:
 
 def _start(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     scenario = read_scenario(options["file"])
-    return shown(services.start_scenario(actor, scenario, allow_production=options["allow_production"]))
+    return shown(
+        services.start_scenario(
+            actor,
+            scenario,
+            allow_production=options["allow_production"],
+            generator=options["generator"],
+        )
+    )
 
 
 def read_scenario(name: str) -> Any:
@@ -54,7 +61,8 @@ def _stop(actor: Actor, options: Mapping[str, Any]) -> Outcome:
 
 
 def _repeat(actor: Actor, options: Mapping[str, Any]) -> Outcome:
-    return shown(services.repeat_run(actor, selectors.run(options["number"])))
+    row = selectors.run(options["number"])
+    return shown(services.repeat_run(actor, row, generator=options["generator"]))
 
 
 def _delete(actor: Actor, options: Mapping[str, Any]) -> Outcome:
@@ -119,6 +127,8 @@ def _background_arguments(parser: ArgumentParser) -> None:
 
 def _beside(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     row = selectors.run(options["number"])
+    if options["file"] is None:
+        return _beside_run(row)
     text, _where = read_file(options["file"])
     try:
         theirs = read_results(text)
@@ -130,6 +140,23 @@ def _beside(actor: Actor, options: Mapping[str, Any]) -> Outcome:
             remedy=_("Give the %(name)s that aiperf profile wrote.") % {"name": "profile_export_aiperf.json"},
         ) from error
     rows = beside(serialize.first_figures(row) or {}, theirs)
+    return {"run": row.number, "aiperf": theirs.as_dict(), "beside": rows}, _beside_lines(rows)
+
+
+def _beside_run(row: LoadRun) -> Outcome:
+    found = generators.beside(row)
+    if found is None:
+        raise NotPossibleNow(
+            "no_other_run",
+            _("No run of the other generator has figures under the load of run #%(number)d.")
+            % {"number": row.number},
+            remedy=_("Repeat it with --generator, or give AIPerf's results as a file."),
+        )
+    head = _("Run #%(ours)d against #%(aiperf)d of AIPerf %(version)s") % found
+    return found, [head, *(line for step in found["steps"] for line in _beside_lines(step["rows"]))]
+
+
+def _beside_lines(rows: list[dict[str, Any]]) -> list[str]:
     columns = {"figure": _("FIGURE"), "ours": _("OURS"), "aiperf": "AIPERF", "apart": _("APART")}
     shown = [
         {
@@ -139,12 +166,16 @@ def _beside(actor: Actor, options: Mapping[str, Any]) -> Outcome:
         }
         for each in rows
     ]
-    return {"run": row.number, "aiperf": theirs.as_dict(), "beside": rows}, listed(shown, columns)[1]
+    return listed(shown, columns)[1]
 
 
 def _beside_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("number", type=int)
-    parser.add_argument("file", help=_("AIPerf's profile_export_aiperf.json, - for standard input"))
+    parser.add_argument(
+        "file",
+        nargs="?",
+        help=_("AIPerf's profile_export_aiperf.json, - for standard input; default: a run of it here"),
+    )
 
 
 def _start_arguments(parser: ArgumentParser) -> None:
@@ -152,6 +183,22 @@ def _start_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--allow-production", action="store_true", help=_("lift the limits that spare production")
     )
+    generator_argument(parser)
+
+
+def generator_argument(parser: ArgumentParser, default: str = LoadRun.Generator.INFLIGHT) -> None:
+    """Which program sends the load."""
+    parser.add_argument(
+        "--generator",
+        default=default,
+        choices=LoadRun.Generator.values,
+        help=_("who sends the load: ours, or the AIPerf of the node"),
+    )
+
+
+def _repeat_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("number", type=int)
+    generator_argument(parser, "")
 
 
 def _compare_arguments(parser: ArgumentParser) -> None:
@@ -175,7 +222,7 @@ class Command(ObjectCommand):
     verbs = (
         Verb("start", _l("start a run of a scenario"), _start, _start_arguments),
         Verb("stop", _l("stop a run and keep what it measured"), _stop, argument("number", type=int)),
-        Verb("repeat", _l("run the same scenario again"), _repeat, argument("number", type=int)),
+        Verb("repeat", _l("run the same scenario again"), _repeat, _repeat_arguments),
         Verb("delete", _l("delete a run with its records"), _delete, argument("number", type=int)),
         Verb("list", _l("list runs, newest first"), _list),
         Verb("compare", _l("compare groups of runs with the first"), _compare, _compare_arguments),

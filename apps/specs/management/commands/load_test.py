@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _l
 from apps.loadtests import selectors, serialize, services
 from apps.serving import selectors as serving
 from apps.specs.management.command import ObjectCommand, Outcome, Verb, argument, listed
-from apps.specs.management.commands.load_run import shown
+from apps.specs.management.commands.load_run import generator_argument, shown
 from apps.specs.services import Actor
 
 
@@ -32,7 +32,11 @@ def _list(actor: Actor, options: Mapping[str, Any]) -> Outcome:
 
 def _run(actor: Actor, options: Mapping[str, Any]) -> Outcome:
     test = selectors.load_test(options["name"])
-    return shown(services.start_run(actor, test, allow_production=options["allow_production"]))
+    return shown(
+        services.start_run(
+            actor, test, allow_production=options["allow_production"], generator=options["generator"]
+        )
+    )
 
 
 def _delete(actor: Actor, options: Mapping[str, Any]) -> Outcome:
@@ -53,6 +57,7 @@ def _run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--allow-production", action="store_true", help=_("lift the limits that spare production")
     )
+    generator_argument(parser)
 
 
 def _production_arguments(parser: ArgumentParser) -> None:
