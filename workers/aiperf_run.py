@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,10 +53,16 @@ class AiperfAttempt(LoadAttempt):
         self.told = Told()
         self.step = 0
         self.child: ProcessIdentity | None = None
+        self.sockets = ""
         self.live, self.zero, self.offset = aiperf_records.Seconds(), 0.0, 0
 
     def _what(self) -> str:
         return "AIPerf"
+
+    def _after(self) -> None:
+        super()._after()
+        if self.sockets:
+            shutil.rmtree(self.sockets, ignore_errors=True)
 
     def _work(self, output: LogFile, watch: Watch) -> None:
         program = programs.aiperf()
@@ -71,6 +78,7 @@ class AiperfAttempt(LoadAttempt):
             watch, folder=str(self.folder), log_path=str(output.path), environment=facts(self.row, told)
         )
         self._write_tokenizer()
+        self.sockets = tempfile.mkdtemp(prefix="inflight-aiperf-")
         access = self._access(self.scenario)
         steps: list[dict[str, Any]] = []
         ran: list[tuple[str, ...]] = []
@@ -132,8 +140,10 @@ class AiperfAttempt(LoadAttempt):
             env={
                 **plain_environment(),
                 **access,
-                # Its files of shared memory lie in the folder that is measured, and go with the run.
-                "TMPDIR": str(work),
+                # Its large files lie in the folder that is measured, and go with the run; its sockets need a short
+                # path, which a home folder may not have.
+                "AIPERF_DATASET_MMAP_BASE_PATH": str(work),
+                "TMPDIR": self.sockets,
                 "HOME": str(work),
                 "NO_COLOR": "1",
                 "COLUMNS": "400",

@@ -20,6 +20,7 @@ from apps.accounts.service_admin import Preview, PreviewPart, ServiceAdmin, Serv
 from apps.core.admin import ReadOnlyAdmin
 from apps.loadtests import inputs, limits, services
 from apps.loadtests import quality_admin as quality_admin
+from apps.loadtests import tuning_admin as tuning_admin
 from apps.loadtests.models import LoadRun, LoadTest, ProductionMark, Study
 
 

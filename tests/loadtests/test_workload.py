@@ -19,6 +19,7 @@ from apps.loadtests.domain.scenario import Length, Load, Prompts, Timing, parse
 from apps.loadtests.domain.steady import Tick, is_steady
 from apps.loadtests.domain.stopping import StepClock
 from apps.loadtests.domain.workload import Workload
+from apps.loadtests.policy import MOST_ARMS
 from workers.loadgen.plan import processes_for
 from workers.loadgen.targets import ONE, THREE, TWO, cut
 
@@ -230,6 +231,8 @@ def test_the_study_says_what_came_out_and_not_what_is_expected() -> None:
     labels = [arm.label for arm in arms_of(16, full=False)]
     assert labels == ["none", "static", "dynamic", "inflight"]
     assert {"dynamic 0 ms", "inflight batch 8"} <= {arm.label for arm in arms_of(16, full=True)}
+    # As many configurations as a comparison takes, however many slots.
+    assert max(len(arms_of(slots, full=True)) for slots in (1, 16, 17, 64, 256)) == MOST_ARMS
 
     def arm(
         label: str, tokens: tuple[float, float, float], p99: tuple[float, float, float]

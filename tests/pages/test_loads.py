@@ -77,6 +77,32 @@ def test_a_generator_that_was_late_is_told(client: Client) -> None:
     assert "The generator was the bottleneck" in client.get(f"{URL}runs/1/").content.decode()
 
 
+def test_a_run_of_aiperf_stands_beside_ours_and_is_exported(client: Client) -> None:
+    theirs = LoadRun.objects.get(number=2)
+    words = ["aiperf", "profile", "--model", "demo"]
+    theirs.summary = {**theirs.summary, "aiperf": {"version": "0.13.0", "commands": [words]}}
+    del theirs.summary["generator"]
+    theirs.generator, theirs.environment = "aiperf", {"generator": {"name": "aiperf", "version": "0.13.0"}}
+    theirs.save()
+    page = client.get(f"{URL}runs/1/").content.decode()
+    assert "Beside another generator" in page
+    # The load does not go through the gateway, so AIPerf cannot be asked to send it.
+    assert "Run with AIPerf" not in page
+    other = client.get(f"{URL}runs/2/").content.decode()
+    assert "AIPerf 0.13.0" in other
+    assert "aiperf profile --model demo" in other
+    assert "Known when the run has ended" not in other
+    # Its other runs are members of a study; the newest of ours under this load is the one beside it.
+    told = json.loads(client.get(f"{URL}runs/2/?format=json").content)
+    assert (told["beside"]["ours"], told["beside"]["aiperf"]) == (6, 2)
+    rows = list(csv.DictReader(io.StringIO(client.get(f"{URL}runs/2/?format=csv").content.decode())))
+    ttft = next(row for row in rows if row["figure"] == "ttft_p50_ms")
+    assert float(ttft["aiperf"]) > 0
+    assert float(ttft["other"]) > 0
+    assert "| TTFT p99 ms |" in client.get(f"{URL}runs/2/?format=md").content.decode()
+    assert client.get(f"{URL}runs/2/?format=exe").status_code == 422
+
+
 def test_the_form_shows_what_is_wrong_where_it_is_wrong(client: Client) -> None:
     values = {
         "target": "demo", "via": "http", "mode": "closed", "steps": "four", "arrivals": "poisson", "input_mean": 8,

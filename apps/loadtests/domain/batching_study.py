@@ -11,6 +11,8 @@ from apps.loadtests.domain.compare import percent, signed
 # Time that dynamic batching waits for company in the plain study: a few steps of the engine.
 DYNAMIC_DELAY_MICROSECONDS = 20_000
 DELAYS_MS = (0, 1, 5, 10, 20)
+# With the strategies and the delays these are the 12 configurations that a comparison takes.
+MOST_SIZES = 4
 # Answers of mixed lengths are what batches that end together suffer from.
 LEAST_TOKENS, MOST_TOKENS = 8, 128
 ABSENT = "\u2013"
@@ -55,11 +57,17 @@ def arms_of(slots: int, full: bool) -> list[ArmSettings]:
     for delay in DELAYS_MS:
         if delay * 1000 != DYNAMIC_DELAY_MICROSECONDS:
             arms.append(ArmSettings(f"dynamic {delay} ms", "dynamic", slots, delay * 1000))
-    size = 1
-    while size < slots:
-        arms.append(ArmSettings(f"inflight batch {size}", "inflight", size, 0))
-        size *= 2
+    arms += [ArmSettings(f"inflight batch {size}", "inflight", size, 0) for size in batch_sizes(slots)]
     return arms
+
+
+def batch_sizes(slots: int) -> list[int]:
+    """Powers of two below `slots`; where they are more than MOST_SIZES, so many of them spread from 1 to the last."""
+    sizes = [1 << power for power in range((slots - 1).bit_length())]
+    if len(sizes) <= MOST_SIZES:
+        return sizes
+    gap = (len(sizes) - 1) / (MOST_SIZES - 1)
+    return [sizes[round(place * gap)] for place in range(MOST_SIZES)]
 
 
 def scenario_of(target: str, slots: int, warm_up: float = 6.0, seconds: float = 24.0) -> dict[str, Any]:
