@@ -28,7 +28,7 @@ Read = Callable[[Sequence[int], float, float], Mapping[str, Any]]
 
 def sweep(read: Read | None = None) -> int:
     """Judge every canary that is in a step; returns how many were moved, promoted or taken back."""
-    rows = Revision.objects.select_related("deployment__active_revision").filter(
+    rows = Revision.objects.select_related("engine", "deployment__active_revision__engine").filter(
         state=states.PENDING,
         canary_step__isnull=False,
         promoted_at__isnull=True,
@@ -62,8 +62,9 @@ def _look(revision: Revision, read: Read) -> str:
     began = (revision.moved_at or revision.state_since).timestamp()
     since = max(began, now - slo.window_seconds)
     new_rows, old_rows = _instances(deployment, revision)
-    new = figures_of(read([row.pk for row in new_rows], since, now)) if new_rows else Figures()
-    old = figures_of(read([row.pk for row in old_rows], since, now)) if old_rows else Figures()
+    active = deployment.active_revision
+    new = _figures(revision, read([row.pk for row in new_rows], since, now)) if new_rows else Figures()
+    old = _figures(active, read([row.pk for row in old_rows], since, now)) if old_rows else Figures()
     wanted = wanted_at(settings.canary[step].weight, deployment.servers_of(revision))
     verdict = judge(
         Promise(slo.ttft_ms, slo.itl_ms, slo.error_rate),
@@ -87,10 +88,15 @@ def compare(deployment: Deployment, seconds: float, read: Read | None = None) ->
     rows = list(selectors.routable_instances().filter(deployment=deployment))
     now = time.time()
     found = []
-    for revision in (deployment.active_revision_id, pending.pk if pending else None):
-        ids = [row.pk for row in rows if row.revision_id == revision]
-        found.append(figures_of((read or _read)(ids, now - seconds, now)) if ids else Figures())
+    for revision in (deployment.active_revision, pending):
+        ids = [row.pk for row in rows if revision is not None and row.revision_id == revision.pk]
+        found.append(_figures(revision, (read or _read)(ids, now - seconds, now)) if ids else Figures())
     return found[0], found[1]
+
+
+def _figures(revision: Revision | None, window: Mapping[str, Any]) -> Figures:
+    engine = revision.engine if revision is not None else None
+    return figures_of(window, counts_every_end=engine is not None and engine.builder == "llamacpp")
 
 
 def _instances(deployment: Deployment, revision: Revision) -> tuple[list[Instance], list[Instance]]:

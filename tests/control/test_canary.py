@@ -58,7 +58,8 @@ def test_without_a_service_level_readiness_and_time_decide() -> None:
 
 def test_figures_out_of_telemetry() -> None:
     window = {
-        "ended": {"stop": 90.0, "error": 10.0},
+        "requests": 90.0,
+        "ended": {"error": 10.0},
         "failed": 10.0,
         "rejected": 0.0,
         "histograms": {
@@ -68,6 +69,10 @@ def test_figures_out_of_telemetry() -> None:
     }
     assert figures_of(window) == Figures(100.0, 0.1, 400.0, 21.0)
     assert figures_of({"requests": None, "histograms": {"ttft": {"count": 0, "p90": None}}}) == Figures()
+    # The embedded engine's count holds the bad ends; a window names those alone, and none where none came.
+    assert figures_of({**window, "requests": 100.0}, counts_every_end=True).error_rate == 0.1
+    assert figures_of({"requests": 54.0, "ended": {}}, counts_every_end=True).error_rate == 0.0
+    assert figures_of({"requests": None, "failed": 30.0}) == Figures(30.0, 1.0)
 
 
 @pytest.fixture
@@ -95,7 +100,8 @@ def told(ttft: float) -> canary.Read:
     def read(instances: Sequence[int], since: float, until: float) -> Mapping[str, Any]:
         assert len(instances) == 1
         return {
-            "ended": {"stop": 100.0},
+            "requests": 100.0,
+            "ended": {},
             "failed": 0.0,
             "rejected": 0.0,
             "histograms": {"ttft": {"unit": "s", "count": 100, "p90": ttft}},

@@ -103,15 +103,19 @@ def _missed(promise: Promise, new: Figures) -> tuple[str, str, float, float] | N
     return None
 
 
-def figures_of(window: Mapping[str, Any]) -> Figures:
-    """Figures out of telemetry's window of a revision's instances."""
+def figures_of(window: Mapping[str, Any], counts_every_end: bool = False) -> Figures:
+    """Figures out of telemetry's window of a revision's instances.
+
+    A window's `ended` holds bad ends alone, and only those that came; servers always tell of them, so none is 0.
+    `counts_every_end`: `requests` holds the bad ends as well (the embedded engine), else only the good ones.
+    """
     histograms = window.get("histograms") or {}
-    ended = window.get("ended") or {}
-    requests = sum(ended.values()) if ended else window.get("requests")
-    bad = [window.get(key) for key in ("failed", "rejected")]
-    rate = None
-    if requests and all(value is not None for value in bad):
-        rate = sum(value for value in bad if value is not None) / requests
+    bad = sum(float(window.get(key) or 0.0) for key in ("failed", "rejected"))
+    told = window.get("requests")
+    requests = None if told is None and not bad else max(bad, float(told or 0.0))
+    if requests is not None and not counts_every_end:
+        requests = float(told or 0.0) + bad
+    rate = bad / requests if requests else None
     return Figures(
         requests=requests,
         error_rate=rate,
