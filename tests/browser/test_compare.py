@@ -36,7 +36,7 @@ def _both_sizes(page: Page) -> list[str]:
     for width, theme in ((390, "dark"), (1440, "light")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        found += checks.problems(page)
+        found += checks.problems(page) + checks.axe(page)
     return found
 
 
