@@ -1,16 +1,19 @@
-"""Every stream case through the real path: a real tritonserver with a model that replays what engines send, the
-relay, the chat socket, and the letters that stand on the page."""
+"""Every stream case through the real path: a real tritonserver with a model that replays what engines send, or an
+external OpenAI-style server, the relay, the chat socket, and the letters that stand on the page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
 from apps.chat import services, sources
+from apps.chat.external_chunks import chatml
 from apps.chat.models import Turn
+from apps.gateway.models import ExternalDeployment
 from apps.streaming.token_source import Endpoint, GenerationRequest, TokenSource
 from apps.streaming.triton_grpc import TritonGrpcSource
 from apps.streaming.triton_http import TritonHttpSource
@@ -19,9 +22,11 @@ from benchmarks.serving import RunningServer, find_installation, serve_folder
 from tests.browser.conftest import Tab
 from tests.browser.world import World
 from tests.streaming import replay
-from tests.streaming.stream_cases import ALL, INPUTS, OUTPUTS, StreamCase
+from tests.streaming.stream_cases import ALL, INPUTS, OUTPUTS, StreamCase, chunks
+from tests.streaming.upstreams import Upstream, openai_thread
 from tests.support.triton import find_installation as find_values
 
+BY_NAME = {f"case:{case.name}": case for case in ALL}
 # Asks one question after the other as a person would, and reads each answer's letters.
 ASK_ALL = """async (questions) => {
   const prompt = document.querySelector('#prompt');
@@ -68,24 +73,40 @@ def source_of(triton: RunningServer, case: StreamCase, prompt: str) -> TokenSour
     return TritonGrpcSource(endpoint, rules=rules)
 
 
-def test_what_engines_send_is_what_a_person_reads(
-    tab: Tab, world: World, triton: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_name = {f"case:{case.name}": case for case in ALL}
+class Elsewhere(Upstream):
+    """An OpenAI-style server that replays the case which the last question names."""
 
-    def prepare(turn: Turn) -> sources.Answering:
-        prompt = f"<|im_start|>user\n{turn.prompt}<|im_end|>\n<|im_start|>assistant\n"
-        source = source_of(triton, by_name[turn.prompt], prompt)
-        return sources.Answering(source, GenerationRequest(prompt, request_id=turn.uid), "i-test", 3)
+    def script_of(self, asked: dict[str, Any]) -> list[Any]:
+        case = BY_NAME[asked["messages"][-1]["content"]]
+        return chunks(case, chatml(asked["messages"]))
 
-    monkeypatch.setattr(sources, "prepare", prepare)
-    row = services.create_conversation(User.objects.get(username="ada"), world.deployment)
-    tab.page.goto(f"/playground/{row.pk}/")
+
+def _read(tab: Tab, conversation: int) -> None:
+    """Ask every case in a conversation; what stands on the page, and what is kept, are its letters."""
+    tab.page.goto(f"/playground/{conversation}/")
     expect(tab.page.get_by_role("button", name="Send")).to_be_enabled()
-    found = tab.page.evaluate(ASK_ALL, list(by_name))
+    found = tab.page.evaluate(ASK_ALL, list(BY_NAME))
     seen = {case.name: (one["text"], one["state"]) for case, one in zip(ALL, found, strict=True)}
     assert seen == {case.name: (case.text, case.state) for case in ALL}
     assert all(case.says in one["problem"] for case, one in zip(ALL, found, strict=True))
-    # And they are what is kept.
-    kept = dict(Turn.objects.values_list("prompt", "answer"))
-    assert kept == {name: case.text for name, case in by_name.items()}
+    kept = dict(Turn.objects.filter(conversation=conversation).values_list("prompt", "answer"))
+    assert kept == {name: case.text for name, case in BY_NAME.items()}
+
+
+def test_what_engines_send_is_what_a_person_reads(
+    tab: Tab, world: World, triton: RunningServer, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    ada = User.objects.get(username="ada")
+    settings.INFLIGHT_UPSTREAM_ALLOW = ["127.0.0.1"]
+    with openai_thread(Elsewhere()) as url:
+        ExternalDeployment.objects.filter(name="elsewhere").update(base_url=url)
+        elsewhere = ExternalDeployment.objects.get(name="elsewhere")
+        _read(tab, services.create_conversation(ada, elsewhere).pk)
+
+    def prepare(turn: Turn) -> sources.Answering:
+        prompt = f"<|im_start|>user\n{turn.prompt}<|im_end|>\n<|im_start|>assistant\n"
+        source = source_of(triton, BY_NAME[turn.prompt], prompt)
+        return sources.Answering(source, GenerationRequest(prompt, request_id=turn.uid), "i-test", 3)
+
+    monkeypatch.setattr(sources, "prepare", prepare)
+    _read(tab, services.create_conversation(ada, world.deployment).pk)
