@@ -11,7 +11,7 @@ from apps.core.exceptions import InvalidInput, NotPossibleNow
 from apps.loadtests import inputs, selectors
 from apps.loadtests.domain.capacity import Point, plan
 from apps.loadtests.domain.compare import DEFAULT_PRIMARY, Arm, Sample, compare, sample
-from apps.loadtests.domain.metrics import Window
+from apps.loadtests.domain.metrics import Window, lost_share
 from apps.loadtests.domain.scenario import Scenario
 from apps.loadtests.models import LoadRun, Study
 from apps.loadtests.policy import MOST_ARMS, MOST_REPEATS
@@ -74,7 +74,10 @@ def capacity_of(row: LoadRun, rate: float, metric: str, bound: float) -> dict[st
             field="rate" if rate <= 0 else "bound",
             remedy=_("Give requests per second and milliseconds."),
         )
-    points = [Point(float(step["value"]), sample_of(row, index)) for index, step in enumerate(steps)]
+    points = [
+        Point(float(step["value"]), sample_of(row, index), lost_share(step["figures"]) or 0.0)
+        for index, step in enumerate(steps)
+    ]
     instances = max(1, len(row.environment.get("instances") or [None]))
     return plan(points, rate, metric, bound, instances, row.seed).as_dict()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apps.fleet.models import GpuLease
+from apps.loadtests.domain.metrics import lost_share
 from apps.loadtests.domain.tuner_goals import FIGURES
 from apps.loadtests.models import LoadRun
 from apps.serving.models import Deployment, Instance
@@ -20,9 +21,7 @@ def figures_of(run: LoadRun) -> dict[str, float | None] | None:
         return None
     told: dict[str, Any] = steps[0]["figures"]
     found: dict[str, float | None] = {name: told.get(name) for name in FIGURES}
-    asked = told.get("requests") or 0
-    lost = sum(int(told.get(name) or 0) for name in ("errors", "rejected", "unfinished", "empty"))
-    found["failed_share"] = lost / asked if asked else None
+    found["failed_share"] = lost_share(told)
     tokens = told.get("output_tokens_per_second")
     if run.deployment is not None and tokens:
         found["tokens_per_watt"] = _per_watt(run, run.deployment, float(tokens))

@@ -88,10 +88,13 @@ def resolve(deployment: Deployment, request: TuningFields, scenario: Scenario) -
     base = base_of(deployment)
     kind = cast(EngineKind, base["kind"])
     wanted = tuner_prior.under_way(scenario)
-    names = list(request.parameters) or list(tuner_parameters.DEFAULTS[kind])
+    asked = dict(request.parameters)
+    if BUILD in asked and asked[BUILD] is None:
+        asked[BUILD] = builds_of(deployment)
+    names = list(asked) or list(tuner_parameters.DEFAULTS[kind])
     usable = [name for name in names if tuner_parameters.known(name)]
     present = tuner_parameters.present_config(usable, base["profile"], base["replicas"], base["build"])
-    found = tuner_parameters.parameters(request.parameters, kind, present, max(2, int(BATCH_ROOM * wanted)))
+    found = tuner_parameters.parameters(asked, kind, present, max(2, int(BATCH_ROOM * wanted)))
     for parameter in found:
         for value in parameter.values:
             _check(deployment, parameter.name, value, base["profile"])
@@ -103,6 +106,16 @@ def resolve(deployment: Deployment, request: TuningFields, scenario: Scenario) -
             remedy=_("Give a parameter several values, or leave parameters out for the usual ones."),
         )
     return found
+
+
+def builds_of(deployment: Deployment) -> list[str]:
+    """Names of the build profiles that it could serve instead: quantisations and variants of its checkpoint that have
+    an engine of the same kind."""
+    own = deployment.build_profile
+    if own is None:
+        return []
+    rows = BuildProfile.objects.filter(checkpoint=deployment.checkpoint, builder=own.builder).order_by("name")
+    return [row.name for row in rows if row.pk == own.pk or engines.newest_engine(row) is not None]
 
 
 def _check(deployment: Deployment, name: str, value: Any, base: Mapping[str, Any]) -> None:

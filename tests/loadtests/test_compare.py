@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -211,6 +212,27 @@ def test_capacity_beyond_what_was_measured_says_so() -> None:
     nothing = plan(CURVE, 30, "ttft_p50_ms", 50)
     assert nothing.instances is None
     assert "Not answered" in nothing.sentence
+
+
+def test_a_step_whose_requests_got_no_answer_does_not_bear_its_rate() -> None:
+    quick = [*CURVE[:3], replace(_point(8, 210), lost=0.3)]
+    assert plan([*CURVE[:3], _point(8, 210)], 30, "ttft_p50_ms", 500).extrapolated
+    found = plan(quick, 30, "ttft_p50_ms", 500)
+    assert (found.rate_each, found.extrapolated, len(found.curve)) == (4, False, 3)
+    assert "At 8 requests/s 30% got no answer" in found.notes[1]
+    none = plan([replace(_point(1, 100), lost=0.5)], 30, "ttft_p50_ms", 500)
+    assert none.instances is None
+    assert "left 50% without an answer" in none.sentence
+
+
+def test_the_interval_is_open_where_no_step_was_light_or_heavy_enough() -> None:
+    heavy = plan(CURVE[:3], 30, "ttft_p50_ms", 500)
+    assert (heavy.rate_high, heavy.least) == (None, 1)
+    # The lightest of two steps keeps the bound by a hair, so nobody is sure that it does.
+    edge = plan([_point(1, 495), _point(2, 2000)], 30, "ttft_p50_ms", 500)
+    assert (edge.rate_low, edge.most) == (None, None)
+    assert "or more)" in edge.sentence
+    assert any("too short to be sure" in note for note in edge.notes)
 
 
 def test_a_curve_shared_by_instances_is_divided() -> None:

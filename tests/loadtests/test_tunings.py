@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from apps.accounts.roles import OPERATOR, VIEWER
+from apps.core import clock
 from apps.core.exceptions import InvalidInput, NotAllowed, NotFound, NotPossibleNow
 from apps.core.models import AuditEntry
-from apps.fleet.models import Gpu
-from apps.loadtests import dispatch, services, tuning_servers, tuning_space, tuning_steps
+from apps.fleet.models import Gpu, GpuLease
+from apps.loadtests import dispatch, services, tuning_figures, tuning_servers, tuning_space, tuning_steps
 from apps.loadtests.models import LoadRun
 from apps.loadtests.tuning_models import Trial, Tuning
 from apps.loadtests.tuning_serialize import tuning_dict
 from apps.serving.models import BatchingProfile, Deployment, Instance
+from apps.telemetry import history
 from tests import objects, people
 from tests.loadtests import tuning_rows
 from tests.loadtests.test_services import serving_deployment
@@ -202,6 +204,41 @@ def test_a_configuration_larger_than_the_memory_does_not_fit(demo: Deployment) -
     assert "are needed" in tuning_space.why_infeasible(
         row, {**tuning_rows.config(max_batch_size=256), "replicas": 64}
     )
+
+
+def test_every_build_of_the_checkpoint_that_has_an_engine_may_be_chosen(demo: Deployment) -> None:
+    own = demo.build_profile
+    assert own is not None
+    other = objects.build_profile("q8", quantization="Q8_0")
+    objects.build_profile("unbuilt", quantization="Q4_0")
+    objects.engine(other)
+    row = services.start_tuning("test", {**REQUEST, "parameters": {"build": None}})
+    (parameter,) = row.space
+    assert (parameter["name"], sorted(parameter["values"])) == ("build", sorted([own.name, "q8"]))
+
+
+def test_power_and_price_of_a_trial(demo: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = services.start_tuning("test", REQUEST)
+    trial = whole_trial(row, 100.0)
+    run = trial.run
+    assert run is not None
+    assert trial.figures is not None
+    # What no device tells, and what has no price, is unknown.
+    assert (trial.figures["tokens_per_watt"], trial.figures["cost_per_million_tokens"]) == (None, None)
+    server = objects.instance(demo.active_revision or demo.revisions.get(), "priced", replica=1)
+    slot = objects.node("priced").gpus.get()
+    Gpu.objects.filter(pk=slot.pk).update(price_per_hour="3.60")
+    GpuLease.objects.create(
+        gpu=slot, purpose="serve", holder_kind=Instance.kind, holder_id=server.pk, share=50
+    )
+    LoadRun.objects.filter(pk=run.pk).update(deployment=demo, started_at=clock.now(), finished_at=clock.now())
+    run.refresh_from_db()
+    monkeypatch.setattr(history, "window", lambda *_args: {"means": {"gpu_power_watts": 250.0}})
+    told = tuning_figures.figures_of(run)
+    assert told is not None
+    assert told["tokens_per_watt"] == pytest.approx(0.4)
+    # Half a slot of 3.60 an hour, 100 tokens/s.
+    assert told["cost_per_million_tokens"] == pytest.approx(1.8 / 360_000 * 1e6)
 
 
 def test_trials_that_all_fail_end_it(demo: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:

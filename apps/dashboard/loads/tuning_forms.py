@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _t
 from django.utils.translation import gettext_lazy as _
 
 from apps.loadtests.domain.tuner_goals import FIGURES
-from apps.loadtests.domain.tuner_parameters import BUILD, USUAL
+from apps.loadtests.domain.tuner_parameters import USUAL
 from apps.serving.models import Deployment
 
 _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
@@ -68,7 +68,7 @@ class TuningForm(forms.Form):
     value_two = _number(_("is at most (or at least)"), None)
     parameters = forms.MultipleChoiceField(
         label=_("Choose"),
-        choices=[(name, name) for name in USUAL if name not in (BUILD, "threads")],
+        choices=[(name, name) for name in USUAL if name != "threads"],
         required=False,
         widget=forms.CheckboxSelectMultiple,
     )

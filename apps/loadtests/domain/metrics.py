@@ -18,6 +18,7 @@ Percentiles are linear interpolations, numpy's default. Absent is None, never 0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -127,6 +128,13 @@ def summarise(data: Columns, window: Window, mode: Mode, slo: Slo | None = None)
     found["goodput_per_second"], found["good_share"] = _goodput(mine, slo, seconds)
     found["slo"] = asdict(slo) if slo is not None and slo.given else None
     return found
+
+
+def lost_share(figures: Mapping[str, Any]) -> float | None:
+    """Share of a step's requests that got no whole answer, out of its figures; None where nothing was asked."""
+    asked = figures.get("requests") or 0
+    lost = sum(int(figures.get(name) or 0) for name in ("errors", "rejected", "unfinished", "empty"))
+    return lost / asked if asked else None
 
 
 def request_series(good: Columns) -> dict[str, Floats]:

@@ -17,7 +17,8 @@ from apps.serving.domain.acting import EngineKind, acts
 from apps.serving.domain.trtllm import settings
 
 REPLICAS, BUILD, PREFERRED, TRTLLM = "replicas", "build", "preferred_batch_sizes", "trtllm."
-# Values that are usual for each parameter, in their order; None: they depend on the installation.
+# Values that are usual for each parameter, in their order; None: they depend on the installation (`build`: every
+# build of the checkpoint that has an engine, which the app fills in).
 USUAL: dict[str, tuple[Any, ...] | None] = {
     "strategy": ("inflight", "dynamic", "static", "none"),
     "max_batch_size": (1, 2, 4, 8, 16, 32, 64),
