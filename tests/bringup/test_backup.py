@@ -24,14 +24,19 @@ from apps.core.backup.restore import ALIAS, restore_backup
 from apps.core.exceptions import InflightError, InfrastructureError, InvalidInput, NotPossibleNow
 from apps.fleet.models import Node
 from controlplane.settings.database import sqlite
+from tests.support.database import give_copy
 
 SOURCE = "backup_source"
 
 
 @pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: DjangoDbBlocker) -> Path:
+def migrated(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: DjangoDbBlocker
+) -> Path:
     """A SQLite database with the newest schema, made once."""
     path = tmp_path_factory.mktemp("migrated") / "db.sqlite3"
+    if give_copy(pytestconfig, path):
+        return path
     with django_db_blocker.unblock(), pointed_at(path):
         call_command("migrate", database=SOURCE, verbosity=0)
     return path
