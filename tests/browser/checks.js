@@ -2,7 +2,15 @@
 (() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 
+  // A page has thousands of places and a dozen colours.
+  const measured = new Map();
+
   function rgba(text) {
+    if (!measured.has(text)) measured.set(text, measure(text));
+    return measured.get(text);
+  }
+
+  function measure(text) {
     canvas.clearRect(0, 0, 1, 1);
     canvas.fillStyle = "#000";
     canvas.fillStyle = text;
@@ -23,15 +31,15 @@
     return (high + 0.05) / (low + 0.05);
   }
 
-  // What is painted behind a node: its own ground and those of its ancestors, until one is opaque.
-  function ground(node) {
-    const layers = [];
-    for (let each = node; each; each = each.parentElement) {
-      const color = rgba(getComputedStyle(each).backgroundColor);
-      if (color[3] > 0) layers.push(color);
-      if (color[3] === 1) break;
+  // What is painted behind a node: its own ground over those of its ancestors, until one is opaque. `known` holds what
+  // was found for others of the same look at the page.
+  function ground(node, known) {
+    if (!node) return [255, 255, 255, 1];
+    if (!known.has(node)) {
+      const color = rgba(getComputedStyle(node).backgroundColor);
+      known.set(node, color[3] === 1 ? color : over(color, ground(node.parentElement, known)));
     }
-    return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255, 1]);
+    return known.get(node);
   }
 
   const OUT = ".visually-hidden, [disabled], [aria-disabled=true], script, style, noscript, .js-plotly-plot, option";
@@ -40,18 +48,19 @@
   // Texts below AA: 4.5, or 3 for large ones.
   function contrast() {
     const found = new Set();
+    const grounds = new Map();
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
       const words = walker.currentNode.nodeValue.trim();
       const node = walker.currentNode.parentElement;
       if (!words || !shown(node) || node.closest(OUT)) continue;
       const style = getComputedStyle(node);
-      const back = ground(node);
+      const back = ground(node, grounds);
       const size = parseFloat(style.fontSize);
       const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-      const measured = ratio(over(rgba(style.color), back), back);
-      if (measured < (large ? 3 : 4.5)) {
-        found.add(`contrast ${measured.toFixed(2)} of ${node.className || node.localName}: ${words.slice(0, 30)}`);
+      const seen = ratio(over(rgba(style.color), back), back);
+      if (seen < (large ? 3 : 4.5)) {
+        found.add(`contrast ${seen.toFixed(2)} of ${node.className || node.localName}: ${words.slice(0, 30)}`);
       }
     }
     return [...found];
@@ -105,14 +114,15 @@
     return bad;
   }
 
-  // The focused element and whether a ring of 2 px shows it; a radio button's is drawn by its label.
-  function focus() {
+  // The focused element, whether it is what is looked for, and whether a ring of 2 px shows it; a radio button's is
+  // drawn by its label.
+  function focus(selector) {
     const node = document.activeElement;
     if (!node || node === document.body) return null;
     const around = node.matches("input[type=radio], input[type=checkbox]") ? node.closest("label") ?? node : node;
     const ring = [node, around].map((each) => getComputedStyle(each));
     const visible = ring.some((style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2);
-    return { visible, what: `${node.localName} ${node.textContent.trim().slice(0, 40)}` };
+    return { visible, reached: node.matches(selector), what: `${node.localName} ${node.textContent.trim().slice(0, 40)}` };
   }
 
   let sum = 0;

@@ -10,6 +10,9 @@ from typing import Any
 from playwright.sync_api import Page
 
 SCRIPT = Path(__file__).with_name("checks.js")
+# Phone, tablet, desktop, and a desktop at 200%.
+SIZES = ((390, 844), (768, 1024), (1440, 900), (720, 450))
+THEMES = ("light", "dark")
 # Above this a page is felt to jump (web.dev calls 0.1 the limit of "good").
 MOST_SHIFT = 0.02
 _AXE_RUN = """async (rules) => {
@@ -27,6 +30,18 @@ def problems(page: Page) -> list[str]:
     return found
 
 
+def at_every_size(page: Page) -> dict[str, list[str]]:
+    """What is wrong with the page, by width and theme; it is left dark, at the last size."""
+    found: dict[str, list[str]] = {}
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            if wrong := problems(page):
+                found[f"{width} {theme}"] = wrong
+    return found
+
+
 def assert_still(page: Page) -> None:
     """Nothing moved since the page began, or since `checks.forget()`."""
     found = page.evaluate("checks.shifts()")
@@ -38,10 +53,10 @@ def tab_to(page: Page, selector: str, most: int = 60) -> list[str]:
     hidden: list[str] = []
     for _press in range(most):
         page.keyboard.press("Tab")
-        focus = page.evaluate("checks.focus()")
+        focus = page.evaluate("(selector) => checks.focus(selector)", selector)
         if focus and not focus["visible"]:
             hidden.append(focus["what"])
-        if page.evaluate("(selector) => document.activeElement?.matches(selector) ?? false", selector):
+        if focus and focus["reached"]:
             return hidden
     raise AssertionError(f"{selector} is not reached by {most} presses of Tab")
 

@@ -56,7 +56,9 @@ def server(redis_session: RedisServer) -> Iterator[Server]:
             REDIS_URL=redis_session.url(3),
             CHANNEL_LAYERS={"default": layer},
             WHITENOISE_USE_FINDERS=True,
-            WHITENOISE_AUTOREFRESH=True,
+            # Files stay as they are while tests run: a browser asks for each once, and it is not looked for again.
+            WHITENOISE_AUTOREFRESH=False,
+            WHITENOISE_MAX_AGE=3600,
             CONTENT_SECURITY_POLICY=base.CONTENT_SECURITY_POLICY,
         ),
         Server() as running,
@@ -121,9 +123,11 @@ class Tab:
             self.problems.append(f"{message.type}: {message.text}")
 
     def close(self, server: Server) -> None:
-        """Leave the page, so that nothing of it is under way any more, and wait until the server is done with it."""
-        self.page.goto("about:blank")
-        self.page.close()
+        """Leave all pages, so that nothing of them is under way any more, and wait until the server is done."""
+        server.retire({each["value"] for each in self.page.context.cookies() if each["name"] == "sessionid"})
+        for page in self.page.context.pages:
+            page.goto("about:blank")
+            page.close()
         server.wait_idle()
 
     def check(self) -> None:

@@ -20,11 +20,9 @@ from tests.browser.server import Server
 from tests.browser.world import LONG, World
 from tests.support.sequences import go_on_after
 
-WIDTHS = ((390, 844), (768, 1024), (1440, 900))
-THEMES = ("light", "dark")
 # axe-core looks at every page once, and at the playground's at both ends of each.
 AXE_LOOKS = frozenset({(1440, "light")})
-AXE_LOOKS_PLAYGROUND = frozenset((width, theme) for width in (390, 1440) for theme in THEMES)
+AXE_LOOKS_PLAYGROUND = frozenset((width, theme) for width in (390, 1440) for theme in checks.THEMES)
 CONVERSATION = "/playground/{conversation}/"
 EXTERNAL = 901
 
@@ -173,10 +171,10 @@ def _look(page: Page, case: Case, talk: int) -> dict[str, list[str]]:
     checks.assert_still(page)
     _keyboard(page, case)
     found: dict[str, list[str]] = {}
-    for theme in THEMES:
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        for width, height in (*WIDTHS, (720, 450)):
-            page.set_viewport_size({"width": width, "height": height})
+    for width, height in checks.SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for theme in checks.THEMES:
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             wrong = checks.problems(page)
             if case.path.startswith("/playground/"):
                 wrong += checks.axe(page) if (width, theme) in AXE_LOOKS_PLAYGROUND else []
@@ -225,11 +223,7 @@ def test_sign_in_at_every_width_and_theme(context: BrowserContext, server: Serve
     page = tab.page
     page.goto("/builds/3/")
     assert "/sign-in/?next=/builds/3/" in page.url
-    for theme in THEMES:
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        for width, height in (*WIDTHS, (720, 450)):
-            page.set_viewport_size({"width": width, "height": height})
-            assert checks.problems(page) == []
+    assert checks.at_every_size(page) == {}
     people.person(VIEWER, name="vera")
     page.keyboard.type("vera")
     page.keyboard.press("Tab")

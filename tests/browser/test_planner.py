@@ -13,7 +13,6 @@ from apps.registry.models import Checkpoint
 from apps.registry.services import register_checkpoint
 from tests.browser import checks
 from tests.browser.conftest import Tab
-from tests.browser.test_every_page import THEMES, WIDTHS
 from tests.browser.world import LONG
 from tests.pages.test_planner import LLAMA_8B
 from tests.support.llama import write_llama
@@ -47,15 +46,7 @@ def test_every_width_and_theme(tab: Tab, llama: Checkpoint, query: str) -> None:
     checks.assert_still(page)
     for details in page.locator("main details").all():
         details.evaluate("(element) => { element.open = true; }")
-    found: dict[str, list[str]] = {}
-    for theme in THEMES:
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        for width, height in (*WIDTHS, (720, 450)):
-            page.set_viewport_size({"width": width, "height": height})
-            wrong = checks.problems(page)
-            if wrong:
-                found[f"{width} {theme}"] = wrong
-    assert found == {}
+    assert checks.at_every_size(page) == {}
 
 
 def test_sliders_price_again_and_the_address_holds_the_plan(tab: Tab, llama: Checkpoint) -> None:
