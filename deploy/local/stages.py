@@ -15,6 +15,9 @@ from pathlib import Path
 from deploy.local.home import CHECKOUT
 from deploy.local.progress import duration
 
+# Between two looks at stages that run beside each other.
+LOOK_SECONDS = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -58,29 +61,100 @@ def read_report(path: Path) -> Counts:
     return total
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A command with a limit in seconds; `report` is the JUnit file that pytest writes."""
+
+    name: str
+    argv: Sequence[str]
+    environ: dict[str, str]
+    limit: float
+    report: Path | None = None
+
+
+class Running:
+    """A stage under way, in a process group of its own; what it says goes to `output`, or where we say ours."""
+
+    def __init__(self, stage: Stage, output: Path | None = None) -> None:
+        self.stage, self.output = stage, output
+        if stage.report is not None:
+            stage.report.unlink(missing_ok=True)
+        self._began, self._over = time.monotonic(), False
+        with output.open("wb") if output else contextlib.nullcontext() as file:
+            self._child = subprocess.Popen(
+                stage.argv,
+                cwd=CHECKOUT,
+                env=stage.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT if file else None,
+                start_new_session=True,
+            )
+
+    def done(self, seconds: float) -> bool:
+        """Whether it ended, or ran past its limit, within `seconds`."""
+        left = self._began + self.stage.limit - time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(max(min(seconds, left), 0))
+        return self._child.returncode is not None or left <= seconds
+
+    def result(self) -> Result:
+        """How it went, once it is done; past its limit its processes are ended."""
+        code = self._child.returncode
+        why = "" if code == 0 else f"ended with {code}"
+        if code is None:
+            why = f"not done after {duration(self.stage.limit)}"
+        self.end()
+        counts = read_report(self.stage.report) if self.stage.report is not None else None
+        if counts is not None and not why and counts.passed + counts.failed == 0:
+            why = "ran no test"
+        return Result(self.stage.name, time.monotonic() - self._began, why, counts)
+
+    def end(self) -> None:
+        """End what still runs of it."""
+        if not self._over:
+            self._over = True
+            _end_group(self._child)
+
+
 def run_stage(
     name: str, argv: Sequence[str], environ: dict[str, str], limit: float, report: Path | None = None
 ) -> Result:
-    """Run one stage in a process group of its own, its output on ours; past `limit` seconds the group is ended."""
+    """Run one stage, its output on ours; past `limit` seconds its processes are ended."""
     print(f"\n== {name}", flush=True)
-    if report is not None:
-        report.unlink(missing_ok=True)
-    began = time.monotonic()
-    child = subprocess.Popen(
-        argv, cwd=CHECKOUT, env=environ, stdin=subprocess.DEVNULL, start_new_session=True
-    )
-    why = ""
+    running = Running(Stage(name, argv, environ, limit, report))
     try:
-        code = child.wait(limit)
-        why = "" if code == 0 else f"ended with {code}"
-    except subprocess.TimeoutExpired:
-        why = f"not done after {duration(limit)}"
+        running.done(limit)
+        return running.result()
     finally:
-        _end_group(child)
-    counts = read_report(report) if report is not None else None
-    if counts is not None and not why and counts.passed + counts.failed == 0:
-        why = "ran no test"
-    return Result(name, time.monotonic() - began, why, counts)
+        running.end()
+
+
+def run_together(stages: Sequence[Stage], folder: Path, at_once: int = 2) -> list[Result]:
+    """Run stages beside each other, begun in their order; each is printed whole, in that order, when it is done.
+
+    `folder` keeps what they say meanwhile.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    waiting, running = list(enumerate(stages)), dict[int, Running]()
+    results: dict[int, Result] = {}
+    shown = 0
+    try:
+        while len(results) < len(stages):
+            while waiting and len(running) < at_once:
+                number, stage = waiting.pop(0)
+                running[number] = Running(stage, folder / f"{stage.name.replace(' ', '-')}.txt")
+            for number in list(running):
+                if running[number].done(LOOK_SECONDS):
+                    results[number] = running.pop(number).result()
+            while shown in results:
+                said = (folder / f"{stages[shown].name.replace(' ', '-')}.txt").read_text(errors="replace")
+                print(f"\n== {stages[shown].name}\n{said}", end="", flush=True)
+                shown += 1
+    finally:
+        for each in running.values():
+            each.end()
+    return [results[number] for number in range(len(stages))]
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,7 @@ from deploy.local.home import CHECKOUT, Home
 from deploy.local.locks import exclusive
 from deploy.local.progress import Step, Steps, duration
 from deploy.local.serving_environment import ServingEnvironment
-from deploy.local.stages import Counts, Result, run_stage
+from deploy.local.stages import Counts, Result, Stage, run_stage, run_together
 from deploy.local.supervision import DROPPED_VARIABLES
 from deploy.local.up import control_venv
 
@@ -75,7 +75,7 @@ def test(environ: dict[str, str], full: bool) -> int:
     home.create()
     with exclusive(home.run / "command.lock", "run make test", 5):
         suite = _prepare(home, environ)
-        results = _static_checks(suite)
+        results = _static_checks(suite, *_test_setup(suite))
         results += _unit(suite, full)
         for kind in KINDS:
             options = (*FEWER_FILES, "--kind", kind, *AT_ONCE.get(kind, ()))
@@ -166,7 +166,8 @@ def _environment(home: Home, environ: dict[str, str], facts: dict[str, str]) -> 
     )
 
 
-def _static_checks(suite: Suite) -> list[Result]:
+def _static_checks(suite: Suite, *more: tuple[str, list[str]]) -> list[Result]:
+    """Two at a time, as mypy keeps one core busy for long; `more` are names and commands of others beside them."""
     manage = [str(suite.python), "manage.py"]
     # Their own home: settings make a secret key where they find none.
     environ = suite.environ | {"INFLIGHT_HOME": str(suite.home.root)}
@@ -179,8 +180,17 @@ def _static_checks(suite: Suite) -> list[Result]:
             [suite.tool("lint-imports"), "--cache-dir", str(suite.home.cache / "import-linter")],
         ),
         ("migrations", [*manage, "makemigrations", "--check", "--dry-run"]),
+        *more,
     ]
-    return [run_stage(name, argv, environ, 300) for name, argv in commands]
+    stages = [Stage(name, argv, environ, 300) for name, argv in commands]
+    return run_together(stages, suite.home.root / "reports")
+
+
+def _test_setup(suite: Suite) -> list[tuple[str, list[str]]]:
+    """What every process of the tests would else do for itself: read all files, and migrate a database."""
+    python, cache = str(suite.python), str(suite.home.cache / "pytest")
+    read = [python, "-m", "pytest", "-q", *FEWER_FILES, "--only-read", "-o", f"cache_dir={cache}"]
+    return [("test database", [python, "-m", "tests.support.database", cache]), ("tests are read", read)]
 
 
 def _unit(suite: Suite, full: bool) -> list[Result]:

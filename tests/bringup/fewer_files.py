@@ -1,7 +1,8 @@
 """pytest plugin: reads only the files that can hold what a stage runs; importing all of them takes 20 s a process.
 
 `--kind browser`: files that name the mark, or lie under a conftest.py that does. `--note-database-files FILE` writes
-which files have tests that touch the database, `--database-files FILE` reads only those.
+which files have tests that touch the database, `--database-files FILE` reads only those. `--only-read` runs nothing:
+what is compiled of the tests then lies there for the processes of all stages.
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options."""
     group = parser.getgroup("stages")
     group.addoption("--kind", help="read only files that can hold tests of this mark")
+    group.addoption("--only-read", action="store_true", help="read the files, and run nothing")
     group.addoption("--note-database-files", type=Path, help="write the files whose tests touch the database")
     group.addoption("--database-files", type=Path, help="read only the files that this one lists")
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run nothing where reading was all that is wanted; a file that cannot be read fails as in any run."""
+    return True if session.config.getoption("only_read") and not session.testsfailed else None
 
 
 @cache

@@ -14,7 +14,7 @@ from deploy.local import cli, stages, suite
 from deploy.local.errors import Problem
 from deploy.local.home import Home
 from deploy.local.progress import Steps
-from deploy.local.stages import Counts, Result, read_report, run_stage
+from deploy.local.stages import Counts, Result, Stage, read_report, run_stage, run_together
 from deploy.local.suite import Suite
 from tests.bringup import fewer_files
 from tests.bringup.database_only import touches_database
@@ -60,6 +60,38 @@ def test_stage_past_its_limit_is_ended_with_its_children(tmp_path: Path) -> None
 
 def test_stage_that_ran_no_test_has_failed(tmp_path: Path) -> None:
     assert stage(tmp_path, "pass", report=True).why == "ran no test"
+
+
+def python_stage(name: str, script: str, limit: float = 60) -> Stage:
+    return Stage(name, [sys.executable, "-S", "-c", script], dict(os.environ), limit)
+
+
+def test_stages_beside_each_other_are_printed_whole_and_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = tmp_path / "done"
+    waits = f"import os, time\nwhile not os.path.exists({str(done)!r}): time.sleep(0.01)\nprint('first')"
+    found = run_together(
+        [
+            python_stage("slow one", waits),
+            python_stage("broken", "print('second'); raise SystemExit(3)"),
+            python_stage("last", f"open({str(done)!r}, 'w')"),
+        ],
+        tmp_path / "said",
+    )
+    assert [(each.name, each.why) for each in found] == [
+        ("slow one", ""),
+        ("broken", "ended with 3"),
+        ("last", ""),
+    ]
+    assert capsys.readouterr().out == "\n== slow one\nfirst\n\n== broken\nsecond\n\n== last\n"
+
+
+def test_one_beside_others_that_hangs_is_ended(tmp_path: Path) -> None:
+    found = run_together(
+        [python_stage("hangs", "import time; time.sleep(60)", 0.5), python_stage("ends", "pass")], tmp_path
+    )
+    assert [each.why for each in found] == ["not done after 0.5 s", ""]
 
 
 def test_report_of_an_earlier_run_is_not_believed(tmp_path: Path) -> None:
