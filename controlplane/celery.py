@@ -9,6 +9,9 @@ from celery import Celery
 from celery.signals import celeryd_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+# Celery would run Django's checks at each start of a worker, which import every page and the API into a process that
+# has neither. `manage.py` makes them before anything is started.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 app = Celery("inflight")
 app.config_from_object("django.conf:settings", namespace="CELERY")

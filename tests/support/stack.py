@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,6 +89,10 @@ def _share(home: Path) -> None:
     binary = find_installation().binary
     serving = next(folder for folder in binary.parents if folder.name == "serving")
     (home / "serving").symlink_to(serving)
+    # Else each of its dozen processes, started at once, compiles all that it imports.
+    if bytecode := os.environ.get("PYTHONPYCACHEPREFIX"):
+        (home / "cache").mkdir()
+        (home / "cache" / f"bytecode-{sys.implementation.cache_tag}").symlink_to(bytecode)
     checkpoint = home / "checkpoints/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf"
     checkpoint.parent.mkdir(parents=True)
     shutil.copyfile(find_gguf(), checkpoint)
