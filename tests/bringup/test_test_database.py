@@ -16,7 +16,7 @@ from tests.support.database import Emptier, SqliteCopy, fingerprint
 
 
 def test_what_was_committed_goes_and_what_migrating_made_is_put_back(transactional_db: None) -> None:
-    emptier = Emptier(connection)
+    emptier = Emptier()
     before = [list(model.objects.order_by("pk").values()) for model in (ContentType, Permission, Group)]
     user = User.objects.create_user("x")
     user.groups.add(Group.objects.get(name="viewer"))

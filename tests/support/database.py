@@ -131,8 +131,9 @@ def create(connection: Any, folder: Path | None) -> None:
 class Emptier:
     """Empties the database after a test that committed, to what it was after migrating, without rows of any app."""
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    def __init__(self, alias: str = "default") -> None:
+        self._alias = alias
+        connection = connections[alias]
         quote = connection.ops.quote_name
         names = connection.introspection.django_table_names(only_existing=True, include_views=False)
         self._tables = {name: quote(name) for name in sorted(set(names) - set(KEPT))}
@@ -142,6 +143,11 @@ class Emptier:
         self._filled = " UNION ALL ".join(filled)
         self._kept = {name: self._rows(name) for name in KEPT}
 
+    @property
+    def _connection(self) -> Any:
+        """The connection of here and now: in a browser test it is another one than while the database was made."""
+        return connections[self._alias]
+
     def _rows(self, table: str) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {self._connection.ops.quote_name(table)} ORDER BY id")
@@ -149,7 +155,7 @@ class Emptier:
 
     def empty(self) -> None:
         """Remove what the test left; what another thread is about to commit is waited for, as by flush."""
-        with transaction.atomic(using=self._connection.alias), self._connection.cursor() as cursor:
+        with transaction.atomic(using=self._alias), self._connection.cursor() as cursor:
             if self._connection.vendor == "postgresql":
                 cursor.execute(f"LOCK TABLE {', '.join(self._tables.values())} IN SHARE ROW EXCLUSIVE MODE")
             cursor.execute(self._filled)
@@ -215,7 +221,7 @@ def django_db_setup(
             _migrate(connection, keep=True)
         else:
             create(connection, folder_of(request.config))
-        emptier = Emptier(connection)
+        emptier = Emptier()
     flush = TransactionTestCase._fixture_teardown
 
     def teardown(case: Any) -> None:
