@@ -57,7 +57,9 @@ def test_stage_past_its_limit_is_ended_with_its_children(tmp_path: Path) -> None
     child = int((tmp_path / "pid").read_text())
     state = Path(f"/proc/{child}/stat")
     # Its signal was sent; a machine that does much else lets it run into it a little later.
-    eventually(lambda: not state.exists() or state.read_text().rsplit(") ", 1)[1][0] == "Z", "the child ended")
+    eventually(
+        lambda: not state.exists() or state.read_text().rsplit(") ", 1)[1][0] == "Z", "the child ended"
+    )
 
 
 def test_stage_that_ran_no_test_has_failed(tmp_path: Path) -> None:
