@@ -63,9 +63,9 @@ def programs(plan: Plan) -> list[Program]:
     found.append(Program("web", (python, *web), "pages, REST, websockets", stop_seconds=15))
     found += _gateways(plan)
     found += _workers(plan)
-    beat = (python, "-m", "celery", "-A", "controlplane.beat", "beat", "-S", "controlplane.beat:Scheduler")
-    beat += ("--pidfile=", "-l", "INFO")
-    found.append(Program("beat", beat, "periodic sweeps"))
+    # It has an application of its own, which knows tasks by name only.
+    beat = ("-m", "celery", "-A", "controlplane.beat", "beat", "-S", "controlplane.beat:Scheduler")
+    found.append(Program("beat", (python, *beat, "--pidfile=", "-l", "INFO"), "periodic sweeps"))
     telemetry = (python, str(CHECKOUT / "manage.py"), "run_telemetry")
     found.append(Program("telemetry", telemetry, "live samples of servers and devices", pages=False))
     if plan.several:
@@ -109,8 +109,8 @@ def _worker(plan: Plan, program: str, name: str, queue: str, does: str) -> Progr
     argv = (str(plan.python), *CELERY, "worker", "-n", f"{name}@{plan.node_id}", "-Q", queue)
     # Workers need not know of each other, and looking for neighbours takes a second at each start.
     alone = ("--without-mingle", "--without-gossip")
-    argv += ("-P", "prefork", "-c", "1", *alone, "-l", "INFO")
-    return Program(program, argv, does, stop_seconds=15, pages=False)
+    slots = ("-P", "prefork", "-c", "1", *alone, "-l", "INFO")
+    return Program(program, (*argv, *slots), does, stop_seconds=15, pages=False)
 
 
 def _redis(home: Home, server: Path) -> Program:

@@ -14,7 +14,8 @@ from tests.chaos.clock import Clock
 from tests.chaos.installation import Installation
 from tests.chaos.link import Link
 from tests.chaos.outcome import CannotBeShown
-from tests.hosts.three import joined, place
+from tests.hosts.looks import place
+from tests.hosts.three import joined
 from tests.support.stack import running_stack
 
 JOIN_SECONDS = 120.0
