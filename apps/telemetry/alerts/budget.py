@@ -31,9 +31,8 @@ def _errors(scope: history.Scope, since: float, until: float) -> Requests:
     failed = found["failed"]
     if failed is None:
         return NOTHING
-    # Some engines count only what ended well; the reasons name every end.
-    total = sum(found["ended"].values()) or found["requests"]
-    return Requests(total, failed)
+    # The reasons name bad ends alone; some engines' count holds these as well, others' only what ended well.
+    return Requests(max(found["requests"] or 0.0, sum(found["ended"].values())), failed)
 
 
 def _slow(scope: history.Scope, name: str, limit: float, since: float, until: float) -> Requests:

@@ -39,8 +39,13 @@ def told(monkeypatch: pytest.MonkeyPatch, **values: Any) -> list[tuple[Any, ...]
 @pytest.mark.parametrize(
     ("values", "found"),
     [
-        # The reasons name every end.
-        ({"failed": 3.0, "ended": {"stop": 90.0, "error": 3.0, "rejected": 7.0}}, Requests(100.0, 3.0)),
+        # The reasons name bad ends alone.
+        (
+            {"failed": 3.0, "requests": 100.0, "ended": {"error": 3.0, "rejected": 7.0}},
+            Requests(100.0, 3.0),
+        ),
+        # The engine counts only what ended well, and nothing did.
+        ({"failed": 3.0, "requests": None, "ended": {"error": 3.0}}, Requests(3.0, 3.0)),
         # The engine counts only what ended well.
         ({"failed": 0.0, "requests": 40.0}, Requests(40.0, 0.0)),
         # It tells no failures: not known is not none.
