@@ -3,16 +3,18 @@
 Called every few seconds with everything that it goes by, so it remembers nothing and a lost call loses nothing. The
 same function decides in `benchmarks/autoscale.py`.
 
-Flapping is prevented three times. A target has a tolerance. More servers must be asked for during all of
-`up_window` (its smallest need counts), and fewer during all of `down_window`: the largest of means over a
-fifth of it, and of what was asked for throughout some `up_window` in it. After a change `up_cooldown` or
-`down_cooldown` passes. Missing figures never take a server away, and old figures change nothing.
+Flapping is prevented four times. A target has a tolerance. More servers must be asked for during all of
+`up_window` (its smallest need counts), and by more than requests that come by chance explain: at once, or by the
+mean over LONG_WINDOWS such windows in which the same servers served. Fewer must be asked for during all of
+`down_window`: the largest of means over a fifth of it, and of what was asked for throughout some `up_window` in it.
+After a change `up_cooldown` or `down_cooldown` passes. Missing figures never take a server away, and old figures
+change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -36,6 +38,11 @@ STALE_SECONDS = 20.0
 # must be filled to no more than this part of their target.
 STRETCHES = 5
 FILLED_ON_AVERAGE = 0.7
+# Requests in flight must be so many standard deviations (of a count) above their target in every moment of
+# `up_window`, or above it on average over so many windows: a queue of a few seconds is no reason for a server
+# that takes a minute.
+CHANCE = 3.0
+LONG_WINDOWS = 8
 # A queue or a latency counts so many windows after all servers serve: what piled up before is still in it.
 SETTLING_WINDOWS = 2
 _ROOM_REASONS = frozenset({"no_free_share", "no_slot"})
@@ -96,6 +103,14 @@ class Decision:
     reason: str
     sentence: str
     figures: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What figures ask for, and over how many seconds they do."""
+
+    need: Need
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,28 +199,52 @@ def _by_load(policy: Policy, bounds: Bounds, situation: Situation) -> Decision:
         return _hold(
             "stale", "Its figures are old or there are none: nothing changes.", policy, bounds, situation
         )
-    up, by = _asked_throughout(policy, situation)
-    if up is not None and min(up, bounds.most) > current:
-        return _more(policy, bounds, situation, min(up, bounds.most), by)
-    if up is not None and up > current:
+    asked = _asked_throughout(policy, situation)
+    up = (asked.need.servers or 0) if asked is not None else 0
+    if asked is not None and min(up, bounds.most) > current:
+        return _more(policy, bounds, situation, min(up, bounds.most), asked)
+    if up > current:
         return _hold(
             "most", f"It has the most servers that it may have, {bounds.most}.", policy, bounds, situation
         )
     return _fewer(policy, bounds, situation)
 
 
-def _asked_throughout(policy: Policy, situation: Situation) -> tuple[int | None, Need | None]:
-    """The smallest need of the window in which more must be asked for; null where it is not told throughout."""
+def _asked_throughout(policy: Policy, situation: Situation) -> Asked | None:
+    """What is asked for in the whole window in which more must be; null where it is not told throughout."""
     since = situation.now - policy.up_window
     seen = [point for point in situation.points if point.until > since]
     needs = [need(point, policy.targets) for point in seen]
     known = [each for each in needs if each.servers is not None]
     if not known or len(known) < len(needs) or covered(seen, since, situation.now) < COVERED:
-        return None, None
-    least = min(known, key=lambda each: each.servers or 0)
+        return None
+    least = _least(known)
     if least.by in SYMPTOMS and not _settled(policy, situation):
-        return None, None
-    return least.servers, least
+        return None
+    if (least.servers or 0) <= situation.current:
+        return Asked(least, policy.up_window)
+    sure = _least([need(point, policy.targets, chance=CHANCE) for point in seen])
+    longer = _on_average(policy, situation)
+    usual = _least([least, longer[0]]) if longer is not None else None
+    if longer is not None and usual is not None and (usual.servers or 0) > (sure.servers or 0):
+        return Asked(replace(longer[0], servers=usual.servers), longer[1])
+    return Asked(sure, policy.up_window)
+
+
+def _least(needs: Sequence[Need]) -> Need:
+    return min(needs, key=lambda each: each.servers or 0)
+
+
+def _on_average(policy: Policy, situation: Situation) -> tuple[Need, float] | None:
+    """(need of the mean over the long window, its seconds); null where other servers served in some of it."""
+    seconds = max(policy.up_window, min(LONG_WINDOWS * policy.up_window, policy.down_window))
+    since = situation.now - seconds
+    seen = [point for point in situation.points if point.until > since]
+    same = all(point.servers is not None and round(point.servers) == situation.current for point in seen)
+    if not same or covered(seen, since, situation.now) < COVERED:
+        return None
+    found = need(smoothed(seen, situation.now, seconds)[0], policy.targets)
+    return (found, seconds) if found.servers is not None else None
 
 
 def _settled(policy: Policy, situation: Situation) -> bool:
@@ -215,7 +254,7 @@ def _settled(policy: Policy, situation: Situation) -> bool:
     return all(point.servers is not None and round(point.servers) >= situation.current for point in seen)
 
 
-def _more(policy: Policy, bounds: Bounds, situation: Situation, wanted: int, by: Need | None) -> Decision:
+def _more(policy: Policy, bounds: Bounds, situation: Situation, wanted: int, asked: Asked) -> Decision:
     figures = _figures(policy, bounds, situation)
     if situation.reason in _ROOM_REASONS and situation.serving < situation.current:
         sentence = f"{wanted} servers are needed, but those asked for before have no room yet."
@@ -223,10 +262,14 @@ def _more(policy: Policy, bounds: Bounds, situation: Situation, wanted: int, by:
     if _within(situation.last_up, policy.up_cooldown, situation.now):
         sentence = f"{wanted} servers are needed; the last change is less than {policy.up_cooldown:g} s ago."
         return Decision(situation.current, "hold", "cooldown", sentence, figures)
-    name = by.by if by is not None and by.by is not None else "in_flight"
-    value = by.value if by is not None and by.value is not None else 0.0
+    name, value = asked.need.by or "in_flight", asked.need.value or 0.0
     target = next((each.value for each in policy.targets if each.metric == name), 0.0)
-    sentence = f"{_WORDS[name]}: {value:.3g} for {policy.up_window:g} s or more, the target is {target:g}."
+    often = (
+        f"for {asked.seconds:g} s or more"
+        if asked.seconds <= policy.up_window
+        else f"on average over {asked.seconds:g} s"
+    )
+    sentence = f"{_WORDS[name]}: {value:.3g} {often}, the target is {target:g}."
     return Decision(wanted, "load", f"up_{name}", sentence[0].upper() + sentence[1:], figures)
 
 

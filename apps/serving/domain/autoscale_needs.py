@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Metric = Literal["in_flight", "waiting", "ttft_ms", "kv_use", "gpu_use"]
@@ -15,9 +16,10 @@ METRICS: tuple[Metric, ...] = ("in_flight", "waiting", "ttft_ms", "kv_use", "gpu
 # Within a tenth of the target nothing changes (as in the Horizontal Pod Autoscaler's default tolerance).
 TOLERANCE = 0.1
 # One look at most doubles the servers. A queue or a latency adds at most half: it says that there are too few, not
-# how many are missing.
+# how many are missing. One of so many times its target needs no long look.
 MOST_GROWTH = 2
 SYMPTOM_GROWTH = 1.5
+SEVERE = 3.0
 SYMPTOMS: frozenset[Metric] = frozenset({"waiting", "ttft_ms"})
 # So large a part of a time must be told before it says that fewer servers do.
 COVERED = 0.8
@@ -73,8 +75,19 @@ class Need:
     missing: tuple[Metric, ...]
 
 
-def need(point: Point, targets: Sequence[Target], filled: float = 1.0) -> Need:
-    """What one moment asks for; fewer servers than it has where these would be filled to `filled` of the target."""
+def need(point: Point, targets: Sequence[Target], filled: float = 1.0, chance: float = 0.0) -> Need:
+    """What one moment asks for.
+
+    Fewer servers than it has where these would be filled to `filled` of the target. With `chance` above 0 more only
+    where requests in flight are above what is wanted by so many times its square root (independent requests at once
+    vary so much), or a queue or a latency is SEVERE.
+    """
+    return _need(point, tuple(targets), filled, chance)
+
+
+@lru_cache(maxsize=8192)
+def _need(point: Point, targets: tuple[Target, ...], filled: float, chance: float) -> Need:
+    """A window is looked at every few seconds, and most of its moments were in the last one."""
     if not point.servers:
         return Need(None, None, None, tuple(target.metric for target in targets))
     now = max(1, round(point.servers))
@@ -83,6 +96,8 @@ def need(point: Point, targets: Sequence[Target], filled: float = 1.0) -> Need:
     for target in targets:
         value = value_of(point, target.metric)
         wanted = _wanted(point, target, value, now, filled)
+        if wanted is not None and wanted > now and chance and _by_chance(target, value or 0.0, now, chance):
+            wanted = now
         if wanted is None:
             missing.append(target.metric)
         elif best is None or wanted > best[0]:
@@ -90,6 +105,16 @@ def need(point: Point, targets: Sequence[Target], filled: float = 1.0) -> Need:
     if best is None:
         return Need(None, None, None, tuple(missing))
     return Need(*best, tuple(missing))
+
+
+def _by_chance(target: Target, value: float, now: int, chance: float) -> bool:
+    """Whether a moment like this comes about by chance where the target is usual: a few seconds' queue is no load."""
+    if target.metric in SYMPTOMS:
+        return value < SEVERE * target.value
+    if target.metric != "in_flight":
+        return False
+    usual = target.value * now
+    return value * now < usual + chance * math.sqrt(usual) - 1e-9
 
 
 def value_of(point: Point, metric: Metric) -> float | None:
@@ -144,7 +169,7 @@ def smoothed(points: Sequence[Point], until: float, seconds: float) -> list[Poin
     """
     groups: dict[int, list[Point]] = {}
     for point in points:
-        groups.setdefault(max(0, math.ceil((until - point.until) / seconds - 1e-9)), []).append(point)
+        groups.setdefault(max(0, math.floor((until - point.until) / seconds + 1e-9)), []).append(point)
     return [_mean(groups[key]) for key in sorted(groups, reverse=True)]
 
 
