@@ -90,6 +90,7 @@ def _plain(move: Move, seen: Seen) -> dict[str, object]:
             "running",
             "ttft_ms",
             "itl_ms",
+            "slot_seconds",
         )
     }
     return {
@@ -127,16 +128,18 @@ def seen_by(deployment: Deployment, seconds: float) -> Seen:
     since = now - timedelta(seconds=seconds)
     rows = RequestLog.objects.filter(
         route__in=names, at__gte=since - timedelta(seconds=LONGEST_ANSWER_SECONDS)
-    ).values_list("at", "outcome", "ttft_ms", "total_ms", "completion_tokens")[:MOST_ROWS]
+    ).values_list("at", "outcome", "ttft_ms", "total_ms", "completion_tokens", "queue_ms")[:MOST_ROWS]
     came, refused, ended = 0, 0, 0
     ttft: list[float] = []
     gaps: list[float] = []
-    for at, outcome, first, total, tokens in rows:
+    held: list[float] = []
+    for at, outcome, first, total, tokens, queued in rows:
         came += at >= since
         refused += at >= since and outcome == "refused"
         if total is None or at + timedelta(milliseconds=total) < since or outcome != "ok":
             continue
         ended += 1
+        held.append(max(0.0, total - (queued or 0.0)) / 1000)
         if first is not None:
             ttft.append(first)
             if tokens is not None and tokens > 1:
@@ -151,6 +154,7 @@ def seen_by(deployment: Deployment, seconds: float) -> Seen:
         running=float(sum(one.phase != "waiting" for one in present)),
         ttft_ms=_p90(ttft),
         itl_ms=_p90(gaps),
+        slot_seconds=sum(held) / len(held) if held else None,
         refused_share=refused / came if came else None,
         servers=max(1, len(serving.endpoints(deployment))),
     )

@@ -34,6 +34,8 @@ from tests.loadtests.test_services import serving_deployment
 AIM = Aim(ttft_ms=1000.0, itl_ms=50.0)
 BOUNDS = Bounds(admitted=(2, 16), queue=(1, 100), delay=(0, 100_000))
 NOW = Pace(hold=1, settle_seconds=0.0)
+# Eight slots, each held for four seconds: two answers/s are all that they give.
+BUSY = Setting(admitted=8, queue=50)
 FULL = {"requests": 50, "arrivals_per_second": 3.0, "answers_per_second": 2.0}
 
 
@@ -44,22 +46,31 @@ def seen(**values: Any) -> Seen:
 @pytest.mark.parametrize(
     ("setting", "given", "lever", "after"),
     [
-        # Time between tokens beyond the promise: a fifth fewer at once, at least one; never below the bound.
-        (Setting(admitted=16), {"itl_ms": 60.0}, "admitted", 12),
+        # Time between tokens beyond the promise: fewer at once in proportion, a fifth at most, one at least.
+        (Setting(admitted=16), {"itl_ms": 90.0}, "admitted", 12),
+        (Setting(admitted=16), {"itl_ms": 51.0}, "admitted", 14),
         (Setting(admitted=3), {"itl_ms": 60.0}, "admitted", 2),
         (Setting(admitted=2), {"itl_ms": 60.0}, "admitted", None),
-        # Well within and somebody waits: one more; nobody waits or at the bound: none.
-        (Setting(admitted=8), {"itl_ms": 30.0, "waiting": 3.0}, "admitted", 9),
+        # Well within and somebody waits: more in proportion, a quarter at most; nobody waits or at the bound: none.
+        (Setting(admitted=8), {"itl_ms": 30.0, "waiting": 3.0}, "admitted", 10),
+        (Setting(admitted=12), {"itl_ms": 39.0, "waiting": 3.0}, "admitted", 13),
+        (Setting(admitted=2), {"itl_ms": 39.0, "waiting": 3.0}, "admitted", 3),
         (Setting(admitted=8), {"itl_ms": 30.0, "waiting": 0.0}, "admitted", None),
         (Setting(admitted=16), {"itl_ms": 30.0, "waiting": 3.0}, "admitted", None),
         # Between low and high nothing moves; what is absent or rests on few requests moves nothing.
         (Setting(admitted=8), {"itl_ms": 45.0, "waiting": 3.0}, "admitted", None),
         (Setting(admitted=8), {}, "admitted", None),
         (Setting(admitted=8), {"itl_ms": 90.0, "requests": 2}, "admitted", None),
-        # As many may wait as can still have their first token in time: 1 s at 2 answers/s.
-        (Setting(queue=50), {"ttft_ms": 4000.0}, "queue", 2),
+        # As many may wait as have their first token in time nine times out of ten: 1 s at 2 or 8 answers/s.
+        (Setting(queue=50), {"ttft_ms": 4000.0}, "queue", 1),
         (Setting(queue=50), {"ttft_ms": 700.0}, "queue", None),
-        (Setting(queue=1), {"ttft_ms": 200.0, "refused_share": 0.2, "answers_per_second": 8.0}, "queue", 8),
+        (BUSY, {"ttft_ms": 700.0, "waiting": 2.0, "slot_seconds": 4.0}, "queue", None),
+        # More wait than that: theirs will come late, whatever those saw who were answered.
+        (BUSY, {"ttft_ms": 700.0, "waiting": 3.0, "slot_seconds": 4.0}, "queue", 1),
+        (BUSY, {"ttft_ms": None, "waiting": 3.0, "slot_seconds": 4.0}, "queue", 1),
+        # Slots that are free most of the time tell what is asked of them, not what they give: 8 slots of 1 s.
+        (BUSY, {"ttft_ms": 700.0, "waiting": 7.0, "slot_seconds": 1.0}, "queue", None),
+        (Setting(queue=1), {"ttft_ms": 200.0, "refused_share": 0.2, "answers_per_second": 8.0}, "queue", 5),
         (
             Setting(queue=1),
             {"ttft_ms": 200.0, "refused_share": 0.0, "answers_per_second": 8.0},
@@ -105,7 +116,21 @@ def test_it_holds_rests_and_does_not_swing() -> None:
     # One look is no reason; two in a row are; it rests for 15 s, and for 30 s before it turns back.
     assert story == [10, 10, 10, 8, 8, 8, 8, 8]
     setting, memory, moves = decide(setting, BOUNDS, AIM, pace, quick, memory, 46.0)
-    assert (setting.admitted, len(moves)) == (9, 1)
+    assert (setting.admitted, len(moves)) == (10, 1)
+
+
+def test_a_queue_of_which_most_come_too_late_needs_no_second_look() -> None:
+    pace, held = Pace(hold=2, settle_seconds=15.0), {"slot_seconds": 4.0}
+    found, memory, moves = decide(BUSY, BOUNDS, AIM, pace, seen(waiting=3.0, **held), Memory(), 0.0)
+    assert (found.queue, moves, memory.busy_rate) == (50, (), 2.0)
+    assert memory_of(memory.as_dict()) == memory
+    found, memory, moves = decide(BUSY, BOUNDS, AIM, pace, seen(waiting=5.0, **held), Memory(), 0.0)
+    assert (found.queue, [move.reason for move in moves]) == (1, ["queue_beyond"])
+    # And then it rests like any other.
+    quick = seen(ttft_ms=100.0, refused_share=0.5, answers_per_second=20.0)
+    for now in (5.0, 10.0, 14.0):
+        found, memory, moves = decide(found, BOUNDS, AIM, pace, quick, memory, now)
+        assert moves == ()
 
 
 def test_what_it_remembers_survives_and_rubbish_is_forgotten() -> None:

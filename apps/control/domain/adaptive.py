@@ -2,35 +2,49 @@
 
 It looks at what the last window showed and moves one step at a time, each lever by the figure that it acts on:
 
-- **admitted** (requests that a server computes at once): more sequences make every step longer, so it is lowered by a
-  fifth where the time between tokens is beyond what is promised, and raised by one where it is well within and
-  somebody waits (additive increase, multiplicative decrease).
-- **queue** (requests that may wait): as many as can still have their first token in time: promised TTFT x answers/s.
+- **admitted** (requests that a server computes at once): more sequences make every step longer, so it is lowered
+  in proportion where the time between tokens is beyond what is promised, and raised in proportion where it is well
+  within and somebody waits. A step takes at most in proportion to its sequences, so what is raised like that stays
+  within; one move changes it by a fifth or a quarter at most.
+- **queue** (requests that may wait): as many as can still have their first token in time: the last of them nine
+  times out of ten, at the answers/s that all slots give. It is lowered where first tokens come late, and as soon as
+  more wait than that, because theirs will.
 - **delay** (microseconds that a batch waits for company): the time in which about half a batch arrives, at most a
   quarter of the promised TTFT; 0 where nobody would come.
 
 Hysteresis: between `low` and `high` of a promise nothing moves; a figure must be beyond for `hold` looks in a
-row; a lever rests for `settle_seconds` after it moved, twice as long before it turns back. What is absent
-moves nothing.
+row, a queue of which most would come too late for one; a lever rests for `settle_seconds` after it moved, twice as
+long before it turns back. What is absent moves nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 Lever = Literal["admitted", "queue", "delay"]
 LEVERS: tuple[Lever, ...] = ("admitted", "queue", "delay")
 # Shares of a promise: above `high` it is not kept, below `low` there is room; between them nothing moves.
 HIGH, LOW = 1.0, 0.8
-FEWER = 0.8
+# What a move of the admitted aims at, and how much one may change: the edge of a promise is not kept by half of all.
+AIMED = 0.9
+FEWER, MORE = 0.8, 1.25
+# Standard deviations of a count (its square root) that the queue leaves free: nine of ten come in time.
+FREE = 1.28
+# So many times as many waiting as can be in time are lowered without a second look.
+URGENT = 2.0
 # A target that is less than this share away from where a lever stands is the same.
 CLOSE = 0.25
 FEWEST_REQUESTS = 5
 MOST_DELAY_SHARE = 0.25
+# From so much of the slots' time in use on, answers/s tell what all of them give; how much a look counts of that.
+BUSY, NEWEST = 0.7, 0.3
+BUSY_RATE = "busy_rate"
 MICRO = 1_000_000.0
+_REFUSED = "who would wait longer is refused at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,7 @@ class Seen:
     """What the last window showed; None where nobody told.
 
     Rates are per second over all servers, `waiting` and `running` requests at once, times milliseconds (p90).
+    `slot_seconds`: how long an answer held its slot, the mean.
     """
 
     requests: int = 0
@@ -77,6 +92,7 @@ class Seen:
     running: float | None = None
     ttft_ms: float | None = None
     itl_ms: float | None = None
+    slot_seconds: float | None = None
     refused_share: float | None = None
     servers: int = 1
 
@@ -107,25 +123,31 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered between two looks; JSON and back by as_dict and of."""
+    """What is remembered between two looks: of each lever, and answers/s that came while the slots were busy.
+
+    JSON and back by as_dict and memory_of.
+    """
 
     tracks: Mapping[str, Track] = field(default_factory=dict)
+    busy_rate: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
-        return {lever: asdict(track) for lever, track in self.tracks.items()}
+        found: dict[str, Any] = {lever: asdict(track) for lever, track in self.tracks.items()}
+        return found if self.busy_rate is None else {**found, BUSY_RATE: self.busy_rate}
 
 
 def memory_of(value: Mapping[str, Any]) -> Memory:
     """What as_dict gave; whatever else is forgotten."""
     names = set(Track.__dataclass_fields__)
-    return Memory(
-        {
-            lever: Track(**track)
-            for lever, track in value.items()
-            if lever in LEVERS and isinstance(track, Mapping) and set(track) == names
-        }
-    )
+    tracks: dict[str, Track] = {
+        str(lever): Track(**track)
+        for lever, track in value.items()
+        if lever in LEVERS and isinstance(track, Mapping) and set(track) == names
+    }
+    rate = value.get(BUSY_RATE)
+    known = isinstance(rate, int | float) and not isinstance(rate, bool) and rate > 0
+    return Memory(tracks, float(rate) if known and rate is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +163,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Where a lever should go by this look alone."""
+    """Where a lever should go by this look alone; `urgent`: without a second one."""
 
     target: int
     reason: str
     sentence: str
+    urgent: bool = False
 
 
 def decide(
@@ -154,7 +177,12 @@ def decide(
     """One look: where the levers stand from now on, what to remember, and the moves (often none)."""
     moves: list[Move] = []
     tracks: dict[str, Track] = dict(memory.tracks)
-    wishes = {"admitted": _admitted, "queue": _queue, "delay": _delay}
+    rate = busy_rate(setting, seen, memory.busy_rate)
+    wishes: dict[str, Callable[[int, Setting, Aim, Seen], Wish | None]] = {
+        "admitted": _admitted,
+        "queue": partial(_queue, busy=rate),
+        "delay": _delay,
+    }
     for lever in LEVERS:
         at = setting.of(lever)
         if at is None:
@@ -173,12 +201,14 @@ def decide(
         way = _way(target - at)
         looks = track.looks + 1 if way and way == track.way else int(bool(way))
         tracks[lever] = replace(track, way=way, looks=looks)
-        if wish is None or not way or looks < pace.hold or _rests(track, way, pace, now):
+        if wish is None or not way or _rests(track, way, pace, now):
+            continue
+        if looks < pace.hold and not wish.urgent:
             continue
         setting = replace(setting, **{lever: target})
         moves.append(Move(lever, at, target, wish.reason, wish.sentence))
         tracks[lever] = Track(moved_at=now, moved_way=way)
-    return setting, Memory(tracks), tuple(moves)
+    return setting, Memory(tracks, rate), tuple(moves)
 
 
 def _way(difference: float) -> int:
@@ -198,31 +228,74 @@ def _admitted(at: int, setting: Setting, aim: Aim, seen: Seen) -> Wish | None:
         return None
     share = seen.itl_ms / aim.itl_ms
     told = f"ITL p90 {seen.itl_ms:.0f} ms, promised {aim.itl_ms:.0f} ms"
+    usual = math.floor(at * AIMED / share) if share > 0 else at
     if share > HIGH:
-        return Wish(min(at - 1, math.floor(at * FEWER)), "itl_beyond", f"{told}: fewer requests at once.")
+        target = min(at - 1, max(usual, math.floor(at * FEWER)))
+        return Wish(target, "itl_beyond", f"{told}: fewer requests at once.")
     # A window in which the slots were not full says nothing about what more of them would do.
     if share < LOW and (seen.waiting or 0.0) >= 1.0:
-        return Wish(at + 1, "room", f"{told}, and {seen.waiting:.0f} requests wait: one more at once.")
+        target = max(at + 1, min(usual, math.floor(at * MORE)))
+        return Wish(target, "room", f"{told}, and {seen.waiting:.0f} requests wait: more at once.")
     return None
 
 
-def _queue(at: int, setting: Setting, aim: Aim, seen: Seen) -> Wish | None:
-    rate = seen.answers_per_second
-    if aim.ttft_ms is None or rate is None or seen.requests < FEWEST_REQUESTS:
+def _queue(at: int, setting: Setting, aim: Aim, seen: Seen, busy: float | None = None) -> Wish | None:
+    if aim.ttft_ms is None or seen.requests < FEWEST_REQUESTS:
         return None
-    beyond = seen.ttft_ms is not None and seen.ttft_ms > HIGH * aim.ttft_ms
-    refusing = bool(seen.refused_share) and seen.ttft_ms is not None and seen.ttft_ms < LOW * aim.ttft_ms
-    if not beyond and not refusing:
+    waiting = seen.waiting or 0.0
+    # Before it is known what all slots give: the most that they could, so that nobody is refused for nothing.
+    most = busy if busy is not None else _rate_of_slots(setting, seen)
+    if most is not None and waiting > (answered := aim.ttft_ms / 1000 * most):
+        target, urgent = in_time(answered), waiting > URGENT * answered
+        text = (
+            f"{waiting:.0f} requests wait, {aim.ttft_ms:.0f} ms promised at {most:.1f} answers/s: {_REFUSED}"
+        )
+        return Wish(target, "queue_beyond", text, urgent) if _apart(target, at) and target < at else None
+    rate = busy if busy is not None else seen.answers_per_second
+    if rate is None or seen.ttft_ms is None:
         return None
-    target = max(0, math.floor(aim.ttft_ms / 1000 * rate))
-    if abs(target - at) <= CLOSE * max(at, 1) and abs(target - at) < 2:
-        return None
+    target = in_time(aim.ttft_ms / 1000 * rate)
     told = f"TTFT p90 {seen.ttft_ms:.0f} ms, promised {aim.ttft_ms:.0f} ms at {rate:.1f} answers/s"
-    if beyond and target < at:
-        return Wish(target, "ttft_beyond", f"{told}: who would wait longer is refused at once.")
-    if refusing and target > at:
+    if not _apart(target, at):
+        return None
+    if target < at and seen.ttft_ms > HIGH * aim.ttft_ms:
+        return Wish(target, "ttft_beyond", f"{told}: {_REFUSED}")
+    if target > at and seen.refused_share and seen.ttft_ms < LOW * aim.ttft_ms:
         return Wish(target, "refusing", f"{told}, and requests are refused: more may wait.")
     return None
+
+
+def _apart(target: int, at: int) -> bool:
+    """Whether a move is worth it."""
+    return abs(target - at) >= 2 or abs(target - at) > CLOSE * max(at, 1)
+
+
+def _rate_of_slots(setting: Setting, seen: Seen) -> float | None:
+    """Answers/s of all slots, if each held its slot as long as the last ones did; fewer come where more run."""
+    if setting.admitted is None or not seen.slot_seconds:
+        return None
+    return setting.admitted * max(1, seen.servers) / seen.slot_seconds
+
+
+def busy_rate(setting: Setting, seen: Seen, known: float | None) -> float | None:
+    """Answers/s with every slot busy: learnt while most are, because with free slots no more come than are asked.
+
+    Slots in use are answers/s x seconds that an answer holds one (Little's law).
+    """
+    rate, held = seen.answers_per_second, seen.slot_seconds
+    if setting.admitted is None or not rate or not held or seen.requests < FEWEST_REQUESTS:
+        return known
+    slots = setting.admitted * max(1, seen.servers)
+    if rate * held < BUSY * slots:
+        return known
+    found = max(rate, slots / held)
+    return found if known is None else (1 - NEWEST) * known + NEWEST * found
+
+
+def in_time(answered: float) -> int:
+    """How many may wait where so many are answered in the promised time: k + FREE x sqrt(k) of them, at least 0."""
+    root = (math.sqrt(FREE**2 + 4 * max(0.0, answered)) - FREE) / 2
+    return math.floor(root**2)
 
 
 def _delay(at: int, setting: Setting, aim: Aim, seen: Seen) -> Wish | None:

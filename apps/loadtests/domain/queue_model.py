@@ -70,11 +70,15 @@ class Policy:
 
 @dataclass(slots=True)
 class Ask:
-    """One request: due at `at` (seconds), lengths in tokens; what became of it. Absent: not yet, or never."""
+    """One request: due at `at` (seconds), lengths in tokens; what became of it. Absent: not yet, or never.
+
+    `begun`: when it got its slot.
+    """
 
     at: float
     prompt: int
     output: int
+    begun: float | None = None
     first: float | None = None
     done: float | None = None
     refused: bool = False
@@ -223,7 +227,7 @@ class Simulation:
         room = self._slots - len(server.running)
         joined = [server.waiting.popleft() for _ in range(min(room, len(server.waiting)))]
         for ask in joined:
-            ask.left = ask.output
+            ask.left, ask.begun = ask.output, self.now
         server.running += joined
         return joined
 
