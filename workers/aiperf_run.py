@@ -260,6 +260,8 @@ class AiperfAttempt(LoadAttempt):
         summary = {
             "steps": steps,
             "counts_from": "usage",
+            # Seconds of the wall clock: its figures begin with its first request, which it takes a while to send.
+            "began": zero,
             "seed": self.row.seed,
             "aiperf": {"version": version, "commands": [list(words) for words in ran]},
         }

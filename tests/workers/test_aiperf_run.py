@@ -90,7 +90,8 @@ def test_it_runs_the_same_load_and_stands_beside_ours(world: User) -> None:
     assert figures["tpot_mean_ms"] == pytest.approx(5.0, abs=4.0)
     assert figures["goodput_per_second"] == figures["requests_per_second"]
     assert row.environment["generator"] == {"name": "aiperf", "version": "0.13.0", "processes": 1}
-    assert row.series
+    assert row.started_at.timestamp() <= row.summary["began"] <= row.finished_at.timestamp()
+    assert [point["at"] for point in row.series] == [float(second + 1) for second in range(len(row.series))]
     assert set(step["cdf"]) == {"ttft", "tpot", "latency"}
     # The key stood in the environment alone, and is gone.
     key = GatewayKey.objects.get()

@@ -152,7 +152,7 @@ def engine(row: LoadRun, end: float, bands: Sequence[tuple[float, float]]) -> li
     """What the engine said of itself in that time; empty where telemetry has nothing of it."""
     if row.deployment_id is None or row.started_at is None:
         return []
-    begin = row.started_at.timestamp()
+    begin = float((row.summary or {}).get("began") or row.started_at.timestamp())
     keys = _known()
     found = history.series(Scope("deployment", row.deployment_id), begin, begin + end + 2, keys=keys)
 

@@ -169,8 +169,9 @@ class Seconds:
     def points(self, begin: float) -> list[dict[str, Any]]:
         """The seconds in their order; warm from `begin` on."""
         running, found = 0, []
-        for second in sorted(self._ticks):
-            tick = self._ticks[second]
+        # Also those in which nothing came: while the program of the next step loads, nothing is asked.
+        for second in range(1, max(self._ticks, default=0) + 1):
+            tick = self._tick(second - 1)
             latency, ttft = self._times.get(second, ([], []))
             running += tick["started"] - tick["completed"] - tick["errors"]
             found.append(
