@@ -196,8 +196,6 @@ def child_environment(home: Home, environ: dict[str, str], venv: Path) -> dict[s
     found[MARKER] = str(home.root)
     found["PATH"] = f"{venv / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}"
     found["PYTHONUNBUFFERED"] = "1"
-    # `manage.py prepare` has made Django's checks; in each worker they would import all pages before it begins.
-    found["CELERY_SKIP_CHECKS"] = "1"
     # Bytecode belongs under the home, the checkout's too; packages bring none (pip --no-compile). Without it each
     # process would compile for three seconds of CPU before it begins.
     found["PYTHONPYCACHEPREFIX"] = str(home.cache / f"bytecode-{sys.implementation.cache_tag}")
