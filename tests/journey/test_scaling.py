@@ -1,10 +1,11 @@
-"""Scaling and rolling back on the journey's own stack: what `make scaling` and `make rollback` show."""
+"""Scaling, rolling back and canaries on the journey's own stack: what `make scaling`, `make rollback` and
+`python -m tests.chaos.canary` show."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.chaos import rollback, scaling
+from tests.chaos import canary, rollback, scaling
 from tests.chaos.installation import Installation
 from tests.support.stack import Stack
 
@@ -23,3 +24,11 @@ def test_servers_follow_the_load_down_to_none_and_up_again(stack: Stack) -> None
 
 def test_a_change_that_cannot_serve_is_taken_back_within_half_a_minute(stack: Stack) -> None:
     assert set(rollback.run(Installation(stack))) == {"load failure", "progress deadline"}
+
+
+def test_canaries_are_promoted_and_taken_back_by_what_they_do(stack: Stack) -> None:
+    found = canary.run(Installation(stack))
+    promoted, taken_back = found["rollout.promoted"]["detail"], found["rollout.rolled_back"]["detail"]
+    assert (promoted["verdict"], promoted["new"]["error_rate"]) == ("kept", 0.0)
+    assert taken_back["verdict"] == "slo_error_rate"
+    assert taken_back["new"]["error_rate"] > 0.1 > taken_back["old"]["error_rate"]
