@@ -81,8 +81,7 @@ def run(installation: Installation, clients: int = 4, say: bool = False) -> dict
             step(f"{verb}: {entry['sentence']}")
             for side in ("new", "old"):
                 step(f"  {side}: {entry['detail'].get(side)}")
-            installation.ready(STEP_SECONDS)
-            after = [(each["uid"], each["pid"]) for each in installation.instances("serving")]
+            after = _alone(installation)
             if verb == "rollout.rolled_back":
                 assert asking.counts[400] > refused, "the canary got its share of the requests"
                 assert after == before, "the old server goes on"
@@ -109,6 +108,17 @@ def _decided(installation: Installation, after: int) -> dict[str, Any]:
 
     entry: dict[str, Any] = installation.until(ended, STEP_SECONDS, "the roll-out is decided")[0]
     return entry
+
+
+def _alone(installation: Installation) -> list[tuple[str, int]]:
+    """The one server that is left once everything of the roll-out is over."""
+
+    def over() -> list[tuple[str, int]]:
+        rows = installation.instances("placed", "spawned", "loading", "serving", "draining")
+        return [(row["uid"], row["pid"]) for row in rows] if len(rows) == 1 else []
+
+    found: list[tuple[str, int]] = installation.until(over, STEP_SECONDS, "one server is left")[0]
+    return found
 
 
 def main(argv: list[str]) -> int:
