@@ -132,7 +132,9 @@ class Pump(threading.Thread):
     def stop(self) -> None:
         """End it, and wait until it has ended. Raises HomeProblem where it ended by itself: too little was sent."""
         if not self.is_alive():
-            raise home.HomeProblem(f"Publishing samples broke off after {self.sent}: look at the lines above.")
+            raise home.HomeProblem(
+                f"Publishing samples broke off after {self.sent}: look at the lines above."
+            )
         self._stop_now.set()
         self.join(10)
 

@@ -112,7 +112,9 @@ def _side(text: str) -> dict[str, Any]:
 
 
 def _create_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("engine", nargs="+", help=_("a deployment, deployment@revision, or external:name; 2 to 4"))
+    parser.add_argument(
+        "engine", nargs="+", help=_("a deployment, deployment@revision, or external:name; 2 to 4")
+    )
     parser.add_argument("--prompt", action="append", default=[], help=_("a question; may be repeated"))
     parser.add_argument("--prompt-set", help=_("ask the questions of this prompt set"))
     parser.add_argument("--conversation", type=int, help=_("replay this conversation"))
