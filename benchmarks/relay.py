@@ -105,6 +105,9 @@ class Chat(asyncio.Protocol):
             self.stream.arrivals += [now] * len(TOKEN.findall(text))
         elif text.startswith(FINISHED):
             self.stream.complete = b'"state":"done"' in text
+            if not self.stream.complete:
+                ended = json.loads(text)["turn"]
+                self.stream.failed = f"{ended['state']}, {ended['reason']}: {ended['sentence']}"
             self._finish()
         elif text.startswith(REFUSED):
             self.stream.failed = text[:400].decode(errors="replace")
@@ -172,7 +175,9 @@ async def run_chats(
         for number, chat in enumerate(chats):
             loop.call_at(begin + number * apart, chat.ask, tokens)
         await asyncio.sleep(0.05 + (len(chats) - 1) * apart + 0.001)
-        await asyncio.wait([chat.done for chat in chats], timeout=seconds)
+        _done, running = await asyncio.wait([chat.done for chat in chats], timeout=seconds)
+        if running:
+            print(f"  {len(running)} chats had not ended after {seconds:g} s", file=sys.stderr)
         for failed in {chat.stream.failed for chat in chats if chat.stream.failed}:
             print(f"  a chat failed: {failed}", file=sys.stderr)
         return summarise([chat.stream for chat in chats], tokens, GAP)

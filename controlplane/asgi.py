@@ -44,5 +44,5 @@ application = ProtocolTypeRouter(
 gc.collect()
 gc.freeze()
 gc.set_threshold(20_000, 50, 100)
-# Threads that render pages and read rows give way to the event loop, which relays tokens, ten times sooner so.
-sys.setswitchinterval(0.0005)
+# Threads that render pages and read rows give way to the event loop, which relays tokens, fifty times sooner so.
+sys.setswitchinterval(0.0001)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from apps.chat import comparisons, follow, services, states, turn_runner
+from apps.chat import comparisons, follow, selectors, services, states, turn_runner
 from apps.chat.compared_models import Comparison, ComparisonPart
 from apps.chat.models import Turn
 from apps.realtime import pool
@@ -45,10 +45,12 @@ async def _ask(
     def make() -> Turn:
         if again is not None:
             return services.regenerate(actor, again)
-        return services.ask(actor, part.conversation, comparison.questions[question]["prompt"])
+        # Read anew: an earlier answer took its time, and another revision may serve by now.
+        conversation = selectors.conversation_to_ask(actor, part.conversation_id)
+        return services.ask(actor, conversation, comparison.questions[question]["prompt"])
 
-    turn = await turn_runner.begin(make)
-    ended = await follow.whole(turn)
+    begun = await turn_runner.begin(make)
+    ended = await follow.whole(begun.turn)
     if told is not None:
         told(question, part.side, ended)
 

@@ -158,7 +158,7 @@ def pick(conversation: Conversation) -> serving.Endpoint:
 
     Raises NotPossibleNow where none serves.
     """
-    part = ComparisonPart.objects.filter(conversation=conversation).first()
+    part = _part_of(conversation)
     deployment = targets.own(conversation)
     if part is None or part.revision is None:
         return pick_instance(deployment)
@@ -173,12 +173,18 @@ def checkpoint_of(conversation: Conversation) -> Checkpoint:
 
     Raises NotPossibleNow as apps.streaming.prompts does.
     """
-    part = ComparisonPart.objects.filter(conversation=conversation, revision__isnull=False).first()
+    part = _part_of(conversation)
     if part is not None and part.revision is not None:
         engine = serving.revision(targets.own(conversation), part.revision).engine
         if engine is not None:
             return engine.checkpoint
     return prompts.serving_checkpoint(targets.own(conversation))
+
+
+def _part_of(conversation: Conversation) -> ComparisonPart | None:
+    """The part that a conversation is, read once for each row."""
+    found: ComparisonPart | None = getattr(conversation, "comparison_part", None)
+    return found
 
 
 def answers(row: Comparison) -> list[list[dict[str, Any] | None]]:

@@ -111,12 +111,12 @@ class ChatConsumer(BaseConsumer):
 
     async def _ask(self, command: Ask) -> None:
         assert self.conversation is not None  # noqa: S101 - on_command looked
-        turn = await turn_runner.begin(
+        begun = await turn_runner.begin(
             functools.partial(_make_turn, self.user, self.conversation.pk, command)
         )
-        await self._begin(turn)
+        await self._begin(begun.turn, begun.shown)
         try:
-            message = {"type": "turn.begun", "uid": turn.uid}
+            message = {"type": "turn.begun", "uid": begun.turn.uid}
             await channel_layer().group_send(self._group(), message)
         except REDIS_ERRORS as error:
             log.warning("Other windows do not learn of a turn, Redis does not answer: %s", error)
@@ -154,10 +154,10 @@ class ChatConsumer(BaseConsumer):
     async def _join_turn(self, uid: str) -> None:
         await self._begin(await self.db(self._find, uid))
 
-    async def _begin(self, turn: Turn) -> None:
-        """Tell of a turn that began, and follow it."""
+    async def _begin(self, turn: Turn, shown: dict[str, Any] | None = None) -> None:
+        """Tell of a turn that began, and follow it. `shown` is its row as pages have it, read where it is null."""
         self._known.add(turn.uid)
-        self.tell(TurnStarted(turn=await self.db(serialize.turn_dict, turn)))
+        self.tell(TurnStarted(turn=shown or await self.db(serialize.turn_dict, turn)))
         self._follow(turn, 0, 0)
 
     def _follow(self, turn: Turn, from_seq: int, from_mark: int) -> None:
@@ -175,9 +175,19 @@ class ChatConsumer(BaseConsumer):
         follower = Follower(turn.pk, turn.uid, from_seq, from_mark)
         pace = Pace()
         begun = turn.started_at.timestamp()
+
+        def at_once() -> bool:
+            if not self.outbox.free or not pace.free():
+                return False
+            if (piece := follower.take()) is not None:
+                self.write_now(_delta(turn.uid, piece, begun))
+            return True
+
         try:
             while True:
-                await follower.wait()
+                await follower.wait(at_once)
+                if follower.turn is None:
+                    await pace.wait()
                 await self.outbox.room()
                 piece = follower.take()
                 if piece is not None:
@@ -185,7 +195,6 @@ class ChatConsumer(BaseConsumer):
                 if follower.turn is not None:
                     self.tell(TurnFinished(turn=follower.turn))
                     return
-                await pace.wait()
         finally:
             follower.close()
             if self._following.get(turn.uid) is asyncio.current_task():
@@ -219,7 +228,7 @@ class ChatConsumer(BaseConsumer):
 
 def _make_turn(user: Any, conversation_id: int, command: Ask) -> Turn:
     """The new turn of an ask command. Reads and writes the database."""
-    conversation = selectors.conversation(user, conversation_id)
+    conversation = selectors.conversation_to_ask(user, conversation_id)
 
     def named(field: str, uid: str) -> Turn:
         turn = selectors.turn(user, uid)

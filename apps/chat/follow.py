@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from apps.chat import buffer, serialize, states, turn_runner
@@ -52,7 +53,7 @@ class Follower:
     def turn(self) -> dict[str, Any] | None:
         """The ended turn, once all of it was taken; None before."""
         ended = self._runner.turn if self._runner is not None else self._ended
-        return ended if ended is not None and self._peek() is None else None
+        return ended if ended is not None and not self._more() else None
 
     def take(self) -> Piece | None:
         """All that came since the last take, None where nothing did."""
@@ -62,13 +63,41 @@ class Follower:
             self._mark = piece.first_mark + len(piece.marks)
         return piece
 
-    async def wait(self) -> None:
-        """Return when there is text to take or the turn has ended."""
-        while self._peek() is None and self.turn is None:
+    async def wait(self, at_once: Callable[[], bool] | None = None) -> None:
+        """Return when there is text to take or the turn has ended.
+
+        `at_once` may take it first, while this waits: it is called where the engine's message arrives, and returns
+        whether it took what there is.
+        """
+        while not self._more() and self.turn is None:
             if self._runner is not None:
-                await self._runner.news.wait()
+                await self._hear(self._runner, at_once)
             else:
                 await self._read_elsewhere()
+
+    async def _hear(self, runner: RunningTurn, at_once: Callable[[], bool] | None) -> None:
+        woken: asyncio.Future[None] = runner.loop.create_future()
+
+        def news() -> None:
+            if woken.done():
+                return
+            try:
+                if at_once is None or not self._more() or not at_once() or self.turn is not None:
+                    woken.set_result(None)
+            except Exception as error:
+                # It is this follower's own trouble, not the turn's.
+                woken.set_exception(error)
+
+        runner.listeners.append(news)
+        try:
+            await woken
+        finally:
+            runner.listeners.remove(news)
+
+    def _more(self) -> bool:
+        if self._runner is not None:
+            return self._runner.has_after(self._seq, self._mark)
+        return self._text.has_after(self._seq, self._mark)
 
     def _peek(self) -> Piece | None:
         if self._runner is not None:

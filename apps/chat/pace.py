@@ -12,14 +12,25 @@ BURST = 6
 
 
 class Pace:
-    """Lets BURST pieces through at once and 1 / PACE_SECONDS a second in the long run; `wait` after each."""
+    """Lets BURST pieces through at once and 1 / PACE_SECONDS a second in the long run; asked before each."""
 
     def __init__(self) -> None:
         self._free_at = time.monotonic()
 
-    async def wait(self) -> None:
-        """Return when the next piece may be written."""
+    def free(self) -> bool:
+        """Whether a piece may be written now; it counts as written then."""
         now = time.monotonic()
+        if now < self._free_at:
+            return False
+        self._count(now)
+        return True
+
+    async def wait(self) -> None:
+        """Return when a piece may be written; it counts as written."""
+        left = self._free_at - time.monotonic()
+        if left > 0:
+            await asyncio.sleep(left)
+        self._count(time.monotonic())
+
+    def _count(self, now: float) -> None:
         self._free_at = max(self._free_at, now - BURST * PACE_SECONDS) + PACE_SECONDS
-        if self._free_at > now:
-            await asyncio.sleep(self._free_at - now)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from django.db import transaction
 from django.utils.translation import gettext as _
 
 from apps.chat import buffer, serialize, sources, states, waking
@@ -20,7 +22,15 @@ from apps.core.exceptions import InflightError
 from apps.realtime import pool, tasks
 from apps.realtime.redis_clients import REDIS_ERRORS
 from apps.streaming.domain.timings import Timings
-from apps.streaming.token_source import StreamEnd, TokenDelta, TokenLogprob, TokenSource
+from apps.streaming.token_source import (
+    GenerationRequest,
+    PushingSource,
+    StreamEnd,
+    TokenDelta,
+    TokenEvent,
+    TokenLogprob,
+    TokenSource,
+)
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +45,8 @@ RENEW_EVERY = 100
 CLOSE_SECONDS = 2.0
 # Attempts to write the end of a turn to a database that is locked or away.
 SAVE_ATTEMPTS = 5
+# Ends are written one after the other, as questions begin (turn_runner).
+_endings = pool.Threads(1, "turn-end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +62,26 @@ class Ending:
 class RunningTurn:
     """Reads one answer from its source, independent of any socket. `run` is a task of the process.
 
-    Followers read `piece_after` and wait for `news`; `turn` is the row as a dictionary once it has ended.
+    Followers read `piece_after`; `listeners` are called at each news, where it arrives. `turn` is the row as a
+    dictionary once it has ended, which `ended` tells.
     """
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(
+        self, turn: Turn, answering: sources.Answering | None = None, since: float | None = None
+    ) -> None:
         self.uid = turn.uid
         self.turn_id = turn.pk
         self._row = turn
         self.loop = asyncio.get_running_loop()
         self.watchers = 0
         self.unwatched_since = time.monotonic()
-        self.news = asyncio.Event()
+        self.listeners: list[Callable[[], None]] = []
         self.turn: dict[str, Any] | None = None
         self.ended = asyncio.Event()
-        self.timings = Timings(start=time.perf_counter())
+        self.timings = Timings(start=time.perf_counter() if since is None else since)
         self.tokens = 0
         self.first_at: float | None = None
-        self.answering: sources.Answering | None = None
+        self.answering = answering
         self.end: StreamEnd | None = None
         self._text = TextLog()
         self._buffered = (0, 0)
@@ -76,6 +91,10 @@ class RunningTurn:
         self._stopped: Ending | None = None
 
     # ------------------------------------------------------------ for followers
+
+    def has_after(self, seq: int, mark: int) -> bool:
+        """Whether anything came after the first `seq` characters and `mark` marks."""
+        return self._text.has_after(seq, mark)
 
     def piece_after(self, seq: int, mark: int) -> Piece | None:
         """All that came after the first `seq` characters and `mark` marks; None where there is no more."""
@@ -109,30 +128,41 @@ class RunningTurn:
 
     async def _answer(self) -> Ending:
         try:
-            await waking.until_serves(self.turn_id)
-            answering = await pool.run(lambda: sources.prepare(_load(self.turn_id)))
+            answering = self.answering = self.answering or await self._prepare()
         except InflightError as error:
             return Ending(states.FAILED, error.code, error.sentence, error.remedy)
         except Exception:
             log.exception("The turn %s could not be begun.", self.uid)
             return _our_fault()
-        self.answering = answering
         try:
-            async with aclosing(answering.source.stream(answering.request)) as events:
-                async for event in events:
-                    if isinstance(event, StreamEnd):
-                        return self._ended(event)
-                    self._add(event)
+            await self._take_all(answering.source, answering.request)
         except Exception:
             log.exception("The turn %s failed.", self.uid)
             return _our_fault()
         finally:
             await self._close(answering.source)
-        return _our_fault()
+        return self._ended(self.end) if self.end is not None else _our_fault()
+
+    async def _take_all(self, source: TokenSource, request: GenerationRequest) -> None:
+        if isinstance(source, PushingSource):
+            await source.push(request, self._take)
+            return
+        async with aclosing(source.stream(request)) as events:
+            async for event in events:
+                self._take(event)
+
+    def _take(self, event: TokenEvent) -> None:
+        if isinstance(event, StreamEnd):
+            self.end = event
+        else:
+            self._add(event)
+
+    async def _prepare(self) -> sources.Answering:
+        await waking.until_serves(self.turn_id)
+        return await pool.run(lambda: sources.prepare(_load(self.turn_id)))
 
     def _ended(self, end: StreamEnd) -> Ending:
         self.timings.finish(end.at)
-        self.end = end
         if end.error is not None:
             return Ending(states.FAILED, end.error.reason, end.error.sentence, end.error.remedy)
         if end.reason == "cancelled":
@@ -159,8 +189,8 @@ class RunningTurn:
         self._tell()
 
     def _tell(self) -> None:
-        self.news.set()
-        self.news = asyncio.Event()
+        for listen in tuple(self.listeners):
+            listen()
 
     # ------------------------------------------------------------ Redis and the row
 
@@ -203,7 +233,7 @@ class RunningTurn:
     async def _finish(self, ending: Ending) -> None:
         for attempt in range(SAVE_ATTEMPTS):
             try:
-                self.turn = await pool.run(self._save, ending)
+                self.turn = await _endings.run(self._save, ending)
                 break
             except Turn.DoesNotExist:
                 break  # the conversation was deleted meanwhile
@@ -221,25 +251,26 @@ class RunningTurn:
         self._tell()
 
     def _save(self, ending: Ending) -> dict[str, Any]:
-        turn = _load(self.turn_id)
+        turn = self._row
         answering = self.answering
-        transitions.transition(
-            turn,
-            ending.state,
-            actor="web",
-            sources=[states.STREAMING],
-            reason=ending.reason,
-            sentence=ending.sentence,
-            remedy=ending.remedy,
-            answer=self._text.whole(),
-            metrics=self._metrics(),
-            instance_uid=answering.instance_uid if answering else "",
-            revision_number=answering.revision_number if answering else None,
-            first_token_at=datetime.fromtimestamp(self.first_at, UTC) if self.first_at else None,
-            finished_at=clock.now(),
-        )
-        save_marks(turn, self._text.marks)
-        return serialize.turn_dict(turn)
+        with transaction.atomic():
+            transitions.transition(
+                turn,
+                ending.state,
+                actor="web",
+                sources=[states.STREAMING],
+                reason=ending.reason,
+                sentence=ending.sentence,
+                remedy=ending.remedy,
+                answer=self._text.whole(),
+                metrics=self._metrics(),
+                instance_uid=answering.instance_uid if answering else "",
+                revision_number=answering.revision_number if answering else None,
+                first_token_at=datetime.fromtimestamp(self.first_at, UTC) if self.first_at else None,
+                finished_at=clock.now(),
+            )
+            save_marks(turn, self._text.marks)
+            return serialize.turn_dict(turn)
 
     def _unsaved(self, ending: Ending) -> dict[str, Any]:
         """The ended turn for its followers, where the database did not take it."""
@@ -330,8 +361,11 @@ def _load(turn_id: int) -> Turn:
 def save_marks(turn: Turn, marks: list[Mark]) -> None:
     """Keep when each message of the engine came. Without any there is no row."""
     if marks:
-        told = [mark_json(mark) for mark in marks]
-        Timeline.objects.update_or_create(turn=turn, defaults={"marks": told})
+        kept = Timeline(turn=turn, marks=[mark_json(mark) for mark in marks])
+        # One statement, whether there is a row already (the sweep was here) or not.
+        Timeline.objects.bulk_create(
+            [kept], update_conflicts=True, unique_fields=["turn"], update_fields=["marks"]
+        )
 
 
 def _chances(found: tuple[TokenLogprob, ...]) -> tuple[Chance, ...]:

@@ -14,6 +14,7 @@ from apps.accounts.roles import Action, may
 from apps.chat import states
 from apps.chat.models import Conversation, Timeline, Turn
 from apps.core.exceptions import NotFound
+from apps.streaming import served
 from apps.streaming.domain import thinking
 
 # A turn whose text may be shown to the engine again.
@@ -33,10 +34,26 @@ def conversation(user: User | AnonymousUser | str, conversation_id: int) -> Conv
     Raises NotFound, also for a conversation of somebody else.
     """
     rows = Conversation.objects.select_related("deployment", "external", "owner")
-    if not isinstance(user, str) and not may(user, Action.ADMINISTER):
-        rows = rows.filter(owner_id=user.pk)
-    found = rows.filter(pk=conversation_id).first()
-    if found is None:
+    return _viewed(user, conversation_id, rows)
+
+
+def conversation_to_ask(user: User | AnonymousUser | str, conversation_id: int) -> Conversation:
+    """The same for a question: with its last turn, and a deployment as it serves now. In one small query."""
+    rows = Conversation.objects.select_related("external", "head", "comparison_part")
+    found = _viewed(user, conversation_id, rows)
+    if found.deployment_id is not None:
+        found.deployment = served.of(found.deployment_id).deployment
+    return found
+
+
+def _viewed(
+    user: User | AnonymousUser | str, conversation_id: int, rows: QuerySet[Conversation]
+) -> Conversation:
+    # Without the model's order, whose making costs more than the row.
+    found = rows.filter(pk=conversation_id).order_by("pk").first()
+    if found is None or not (
+        isinstance(user, str) or found.owner_id == user.pk or may(user, Action.ADMINISTER)
+    ):
         raise NotFound(
             "unknown_conversation",
             _("There is no such conversation."),
@@ -75,6 +92,8 @@ def turns(conversation: Conversation) -> list[Turn]:
 
 def before(turn: Turn) -> list[Turn]:
     """The turns that `turn` follows, first to last."""
+    if turn.parent_id is None:
+        return []
     rows = {row.pk: row for row in Turn.objects.filter(conversation_id=turn.conversation_id)}
     found: list[Turn] = []
     at = rows.get(turn.parent_id or 0)

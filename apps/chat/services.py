@@ -27,7 +27,7 @@ from apps.chat.sharing import revoke_link, share
 from apps.core import audit, clock, ids
 from apps.core.exceptions import InvalidInput, NotAllowed, NotPossibleNow
 from apps.serving.models import Deployment
-from apps.serving.selectors import serving_instances
+from apps.streaming import served
 
 TITLE_LIMIT = 200
 PROMPT_LIMIT = 200_000
@@ -175,7 +175,6 @@ def _begin(
         conversation.system_prompt = _checked("system_prompt", system_prompt, SYSTEM_PROMPT_LIMIT)
     if conversation.deployment is not None:
         _require_serving(conversation.deployment)
-    turn_runner.settle_dead_turns(conversation)
     conversation.params = checked
     conversation.title = conversation.title or _title_of(prompt)
     turn = Turn(
@@ -190,23 +189,33 @@ def _begin(
         owner_process=turn_runner.process_id(),
     )
     try:
-        with transaction.atomic():
-            conversation.updated_at = clock.now()
-            turn.save()
-            conversation.head = turn
-            conversation.save(update_fields=["system_prompt", "params", "title", "head", "updated_at"])
-            audit.record(actor, "turn.asked", turn, to_state=states.STREAMING)
-    except IntegrityError as error:
-        raise NotPossibleNow(
-            "turn_running",
-            _("An answer is still being made in this conversation."),
-            remedy=_("Wait for it, or stop it first."),
-        ) from error
+        _write(actor, turn)
+    except IntegrityError:
+        # An answer runs here, or its process died: only now, as looking for that costs every question something.
+        turn_runner.settle_dead_turns(conversation)
+        try:
+            _write(actor, turn)
+        except IntegrityError as error:
+            raise NotPossibleNow(
+                "turn_running",
+                _("An answer is still being made in this conversation."),
+                remedy=_("Wait for it, or stop it first."),
+            ) from error
     return turn
 
 
+def _write(actor: User, turn: Turn) -> None:
+    conversation = turn.conversation
+    with transaction.atomic():
+        conversation.updated_at = clock.now()
+        turn.save()
+        conversation.head = turn
+        conversation.save(update_fields=["system_prompt", "params", "title", "head", "updated_at"])
+        audit.record(actor, "turn.asked", turn, to_state=states.STREAMING)
+
+
 def _require_serving(deployment: Deployment) -> None:
-    if serving_instances(deployment).exists() or waking.wakes(deployment):
+    if served.of(deployment.pk).endpoints or waking.wakes(deployment):
         return
     raise NotPossibleNow(
         "nothing_serving",

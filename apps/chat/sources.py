@@ -11,7 +11,7 @@ from apps.chat.models import Turn
 from apps.chat.targets import own
 from apps.serving.domain.priority_reach import LEVELS
 from apps.serving.trtllm_files import engine_kind
-from apps.streaming import capabilities, prompts
+from apps.streaming import prompts, served
 from apps.streaming.selectors import as_source_endpoint
 from apps.streaming.token_source import Endpoint, GenerationRequest, SamplingParams, TokenSource
 from apps.streaming.triton_grpc import TritonGrpcSource
@@ -44,8 +44,8 @@ def prepare(turn: Turn) -> Answering:
         return Answering(source, GenerationRequest("", request_id=turn.uid), external.EXTERNAL, None)
     request = request_of(turn)
     chosen = comparisons.pick(turn.conversation)
-    known = capabilities.of(own(turn.conversation))
-    source = source_of(as_source_endpoint(chosen), request.priority, known.accumulated)
+    known = served.of(own(turn.conversation).pk).capabilities
+    source = source_of(as_source_endpoint(chosen), request.priority, known.accumulated, chosen.uid)
     return Answering(source, request, chosen.uid, chosen.revision)
 
 
@@ -65,14 +65,17 @@ def running() -> int:
     return _running
 
 
-def source_of(endpoint: Endpoint, level: int | None = None, accumulated: bool = False) -> TokenSource:
+def source_of(
+    endpoint: Endpoint, level: int | None = None, accumulated: bool = False, known_as: str = ""
+) -> TokenSource:
     """The way to an engine: gRPC while few answers run, or where a class must reach Triton's queue, else HTTP.
 
-    `accumulated`: its model is configured to send the whole text so far with each message.
+    `accumulated`: its model is configured to send the whole text so far with each message. `known_as` is the id of
+    the instance, where it is one.
     """
     if level is not None or _running <= MOST_BY_GRPC:
         return TritonGrpcSource(endpoint, accumulated=accumulated)
-    return TritonHttpSource(endpoint, shared=True, accumulated=accumulated)
+    return TritonHttpSource(endpoint, shared=True, accumulated=accumulated, known_as=known_as)
 
 
 def request_of(turn: Turn) -> GenerationRequest:

@@ -14,7 +14,7 @@ from apps.gateway import selectors as gateway
 from apps.gateway.models import ExternalDeployment
 from apps.serving import selectors as serving
 from apps.serving.models import Deployment
-from apps.streaming import capabilities
+from apps.streaming import served
 
 Target = Deployment | ExternalDeployment
 
@@ -48,7 +48,7 @@ def params_of(target: Target) -> frozenset[str]:
     """Names of the sampling parameters that it takes."""
     if isinstance(target, ExternalDeployment):
         return frozenset(external.PARAMS)
-    return capabilities.of(target).params | {"priority"}
+    return served.of(target.pk).capabilities.params | {"priority"}
 
 
 def columns_of(target: Target) -> Mapping[str, Any]:

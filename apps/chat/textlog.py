@@ -71,9 +71,13 @@ class TextLog:
         if 0 <= have < len(piece.marks):
             self.marks.extend(piece.marks[have:])
 
+    def has_after(self, seq: int, mark: int) -> bool:
+        """Whether anything came after the first `seq` characters and `mark` marks."""
+        return seq < self.length or mark < len(self.marks)
+
     def after(self, seq: int, mark: int, tokens: int) -> Piece | None:
         """All that came after the first `seq` characters and `mark` marks; None where there is no more."""
-        if seq >= self.length and mark >= len(self.marks):
+        if not self.has_after(seq, mark):
             return None
         return Piece(max(seq, self.length), self._text_after(seq), tokens, mark, tuple(self.marks[mark:]))
 

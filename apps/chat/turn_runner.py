@@ -7,17 +7,19 @@ another one Redis; both get the text from any character on, so a browser that co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import os
 import socket
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django.utils.translation import gettext as _
 
-from apps.chat import buffer, running, states
+from apps.chat import buffer, running, serialize, sources, states
 from apps.chat.models import Conversation, Turn
 from apps.chat.running import Ending, RunningTurn
 from apps.core import clock, ids, transitions
@@ -44,6 +46,17 @@ _turns: dict[str, RunningTurn] = {}
 _tasks: set[asyncio.Task[Any]] = set()
 _keepers: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
 _process = (0, "")
+# Questions begin one after the other, first come, first served: many threads that compete with the loop for the
+# interpreter would hold up every answer that runs, and would not begin any sooner.
+_beginnings = pool.Threads(1, "turn-begin")
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A turn that streams here now; `shown` is its row as pages have it, null where it must be read again."""
+
+    turn: Turn
+    shown: dict[str, Any] | None
 
 
 def process_id() -> str:
@@ -54,23 +67,39 @@ def process_id() -> str:
     return _process[1]
 
 
-async def begin(make: Callable[[], Turn]) -> Turn:
+async def begin(make: Callable[[], Turn]) -> Begun:
     """Make a turn (services.ask or regenerate, called in a thread) and stream it in a task of this process.
 
-    The task is begun even where the caller is cancelled meanwhile: a row without a stream would seem to run.
+    `make` reads the rows that it needs. The task is begun even where the caller is cancelled meanwhile: a row without
+    a stream would seem to run.
     """
 
-    async def both() -> Turn:
-        turn = await pool.run(make)
-        start(turn)
-        return turn
+    def made() -> tuple[Begun, sources.Answering | None, float]:
+        turn = make()
+        since = time.perf_counter()
+        shown, answering = None, None
+        # What goes wrong from here on is told as the end of the turn, by the task that streams it.
+        with contextlib.suppress(Exception):
+            shown = serialize.turn_dict(turn)
+            answering = sources.prepare(turn)
+        return Begun(turn, shown), answering, since
+
+    async def both() -> Begun:
+        with sources.counted():
+            begun, answering, since = await _beginnings.run(made)
+            start(begun.turn, answering, since)
+            return begun
 
     return await asyncio.shield(_detached(both()))
 
 
-def start(turn: Turn) -> RunningTurn:
-    """Stream a turn that services.ask or regenerate made in this process. From the loop that shall stream it."""
-    runner = RunningTurn(turn)
+def start(turn: Turn, answering: sources.Answering | None = None, since: float | None = None) -> RunningTurn:
+    """Stream a turn that services.ask or regenerate made in this process. From the loop that shall stream it.
+
+    `answering` is what sources.prepare made of it, where that is done; `since` the second of time.perf_counter from
+    which its times count, now by default.
+    """
+    runner = RunningTurn(turn, answering, since)
     _turns[turn.uid] = runner
     _detached(_run(runner))
     loop = asyncio.get_running_loop()

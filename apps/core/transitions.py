@@ -50,7 +50,8 @@ def transition(
     model = type(row)
     moment = clock.now()
     with transaction.atomic():
-        before = model._default_manager.filter(pk=row.pk).values_list("state", flat=True).first()
+        rows = model._default_manager.filter(pk=row.pk).order_by("pk")
+        before = rows.values_list("state", flat=True).first()
         guard = model._default_manager.filter(pk=row.pk, state=before, state__in=wanted)
         if attempt is not None:
             guard = guard.filter(attempt=attempt)

@@ -126,6 +126,16 @@ class BaseConsumer(AsyncWebsocketConsumer):
         except TooSlow:
             self.end(CLOSE_TOO_SLOW)
 
+    def write_now(self, text: str) -> None:
+        """As tell_text; where nothing else waits it is written before this returns."""
+        try:
+            self.outbox.write_now(text)
+        except TooSlow:
+            self.end(CLOSE_TOO_SLOW)
+        except (OSError, RuntimeError) as error:
+            # The browser is gone; the server says so by a disconnect of its own.
+            log.debug("A socket ended while it was written to: %s", error)
+
     def refuse(self, error: InflightError, topic: str | None = None, turn: str | None = None) -> None:
         """Tell why something was refused; the socket stays open."""
         self.tell(

@@ -7,8 +7,11 @@ they are taken from where they come from. Answers to commands queue; more than L
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any
 
 LIMIT = 200
 
@@ -20,15 +23,18 @@ class TooSlow(Exception):
 
 
 class Outbox:
-    """Messages of one socket in order of arrival, written by one task (`run`)."""
+    """Messages of one socket in order of arrival, written by one task (`run`) or by who has one (`write_now`)."""
 
-    def __init__(self, send: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, send: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         self._send = send
         self._waiting: dict[object, Render] = {}
         self._numbers = itertools.count()
         self._news = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        self._writing = False
+        # What is left of a write that `write_now` began.
+        self._begun: Awaitable[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -38,6 +44,29 @@ class Outbox:
         if len(self._waiting) >= LIMIT:
             raise TooSlow
         self._add(next(self._numbers), lambda: text)
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing waits and nothing is being written."""
+        return not self._waiting and not self._writing
+
+    def write_now(self, text: str) -> None:
+        """Write a message before this returns, where the outbox is `free`; else as `push`.
+
+        For tokens: each spares the loop a turn of the task, in which everybody else's would come first. Where the
+        socket's buffer is full the task writes the rest. Raises what the socket raises, and TooSlow.
+        """
+        if not self.free:
+            self.push(text)
+            return
+        work = self._send(text)
+        try:
+            waits_for = work.send(None)
+        except StopIteration:
+            return
+        self._writing = True
+        self._begun = _rest(work, waits_for)
+        self._news.set()
 
     def replace(self, key: str, render: Render) -> None:
         """Queue a message instead of the one waiting under `key`; `render` is called when it is its turn."""
@@ -56,15 +85,41 @@ class Outbox:
     async def run(self) -> None:
         """Send until cancelled, or until the socket refuses (the error of the server is raised)."""
         while True:
+            if self._begun is not None:
+                begun, self._begun = self._begun, None
+                await self._write(begun)
             while self._waiting:
                 key = next(iter(self._waiting))
                 text = self._waiting.pop(key)()
                 if text is not None:
-                    await self._send(text)
+                    await self._write(self._send(text))
             self._empty.set()
             self._news.clear()
             await self._news.wait()
 
+    async def _write(self, work: Awaitable[None]) -> None:
+        self._writing = True
+        try:
+            await work
+        finally:
+            self._writing = False
+
     def _add(self, key: object, render: Render) -> None:
         self._waiting[key] = render
         self._news.set()
+
+
+@types.coroutine
+def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """What is left of a coroutine that was begun outside a task and waits for something."""
+    while True:
+        try:
+            got = yield waits_for
+        except BaseException as error:
+            step = functools.partial(work.throw, error)
+        else:
+            step = functools.partial(work.send, got)
+        try:
+            waits_for = step()
+        except StopIteration:
+            return

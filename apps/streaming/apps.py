@@ -6,3 +6,9 @@ class StreamingConfig(AppConfig):
 
     name = "apps.streaming"
     verbose_name = "Streaming"
+
+    def ready(self) -> None:
+        """Keep what serves up to date."""
+        from apps.streaming import served
+
+        served.connect()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
 from apps.core.exceptions import NotPossibleNow
 from apps.serving import selectors as serving
 from apps.serving.models import Deployment
+from apps.streaming import served
 from apps.streaming.token_source import Endpoint
 
 _turn = itertools.count()
@@ -23,7 +25,7 @@ def pick_endpoint(deployment: Deployment) -> Endpoint:
 
 def pick_instance(deployment: Deployment) -> serving.Endpoint:
     """The same with the instance's id and revision."""
-    candidates = serving.weighted_endpoints(deployment)
+    candidates = served.of(deployment.pk).endpoints
     if not candidates:
         raise NotPossibleNow(
             "nothing_serving",
@@ -35,7 +37,7 @@ def pick_instance(deployment: Deployment) -> serving.Endpoint:
     return _in_turn(candidates, next(_turn))
 
 
-def _in_turn(candidates: list[tuple[serving.Endpoint, float]], turn: int) -> serving.Endpoint:
+def _in_turn(candidates: Sequence[tuple[serving.Endpoint, float]], turn: int) -> serving.Endpoint:
     """Who comes at this turn: one after the other where all have the same share, else by the shares."""
     if len({weight for _found, weight in candidates}) == 1:
         return candidates[turn % len(candidates)][0]

@@ -6,9 +6,9 @@ still waits. Errors do not escape as exceptions: they are the reason of the end.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 EndReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -141,3 +141,11 @@ class TokenSource(Protocol):
 
     async def close(self) -> None:
         """Give back the connections."""
+
+
+@runtime_checkable
+class PushingSource(TokenSource, Protocol):
+    """An upstream that can also hand over each event where it arrives, without a task of the reader in between."""
+
+    async def push(self, request: GenerationRequest, take: Callable[[TokenEvent], None]) -> None:
+        """Give deltas, then one StreamEnd, to `take`. Cancel it to cancel upstream. Raises what `take` raises."""

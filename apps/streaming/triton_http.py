@@ -51,6 +51,9 @@ METADATA_SECONDS = 10.0
 MAX_ERROR_BYTES = 64 * 1024
 MAX_METADATA_BYTES = 1024 * 1024
 JSON = {"Content-Type": "application/json"}
+# What the models of known servers declare; of the process, as nothing of it belongs to a loop.
+_declared: dict[str, ModelInterface] = {}
+MOST_DECLARED = 256
 
 
 class EventSink(Protocol):
@@ -150,7 +153,8 @@ class TritonHttpSource:
     """A TokenSource over one endpoint; belongs to the event loop that first uses it. Waits as TritonGrpcSource.
 
     `shared`: its connections are those of all such sources of the loop; else it has its own and closes them.
-    `accumulated`: the model is configured to send the whole text so far with each message.
+    `accumulated`: the model is configured to send the whole text so far with each message. `known_as` names the
+    server that runs there: what its model declares is asked once under a name, and again after a refusal.
     """
 
     def __init__(
@@ -162,6 +166,7 @@ class TritonHttpSource:
         rules: StreamRules | None = None,
         accumulated: bool = False,
         shared: bool = False,
+        known_as: str = "",
     ) -> None:
         self._origin = read_origin(endpoint.http_url)
         self._path = f"/v2/models/{endpoint.model_name}"
@@ -171,37 +176,62 @@ class TritonHttpSource:
         self._accumulated = accumulated
         self._shared = shared
         self._known_pool: Pool | None = None
-        self._interface: ModelInterface | None = None
+        self._known_as = known_as
+        self._interface: ModelInterface | None = _declared.get(known_as)
 
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
         """Deltas, then one StreamEnd; see TokenSource."""
         try:
-            interface = await self._declared()
-            asked, rules = fitted(request, interface, self._accumulated)
-            body = _body(asked, interface)
-        except _Refused as error:
-            yield StreamEnd("error", time.perf_counter(), error=error.reason)
-            return
-        except UnsupportedParameter as error:
-            yield StreamEnd("error", time.perf_counter(), error=unsupported(error))
-            return
-        reader = MessageReader(asked, interface, self._rules or rules)
-        opening = Opening()
-        watch = _Watch(self._first_token_seconds, self._idle_seconds, opening.fail)
-        try:
-            stream = await self._open(body, opening, reader)
-            watch.fail = stream.fail
-            try:
+            async with self._begun(request) as (stream, reader, watch):
                 while not reader.ended:
                     events = await stream.read()
                     watch.touch()
                     for event in events:
                         yield event
+        except _Refused as error:
+            yield error.end()
+
+    async def push(self, request: GenerationRequest, take: Callable[[TokenEvent], None]) -> None:
+        """The same, given to `take`; see PushingSource."""
+        try:
+            async with self._begun(request) as (stream, reader, watch):
+                taker = _Taker(take, stream, watch)
+                stream.divert(taker)
+                while not reader.ended:
+                    events = await stream.read()
+                    if taker.failed is not None:
+                        raise taker.failed
+                    watch.touch()
+                    for event in events:
+                        take(event)
+        except _Refused as error:
+            take(error.end())
+
+    @contextlib.asynccontextmanager
+    async def _begun(
+        self, request: GenerationRequest
+    ) -> AsyncGenerator[tuple[HttpStream, MessageReader, _Watch], None]:
+        """The answer from its first byte on. Raises _Refused where none begins."""
+        interface = await self._declared()
+        try:
+            asked, rules = fitted(request, interface, self._accumulated)
+            body = _body(asked, interface)
+        except UnsupportedParameter as error:
+            raise _Refused(unsupported(error)) from error
+        reader = MessageReader(asked, interface, self._rules or rules)
+        opening = Opening()
+        watch = _Watch(self._first_token_seconds, self._idle_seconds, opening.fail)
+        try:
+            try:
+                stream = await self._open(body, opening, reader)
+            except _Refused as error:
+                error.tokens = 0 if interface.is_ours else None
+                raise
+            watch.fail = stream.fail
+            try:
+                yield stream, reader, watch
             finally:
                 stream.close()
-        except _Refused as error:
-            for event in reader.break_off(error.reason, time.perf_counter()):
-                yield event
         finally:
             watch.stop()
 
@@ -228,6 +258,7 @@ class TritonHttpSource:
             raise _Refused(opening.error or triton_errors.lost()) from error
         stream = HttpStream(self._pool, self._origin, connection, reader)
         if connection.status != 200:
+            _declared.pop(self._known_as, None)
             raise _Refused(await stream.refusal())
         return stream
 
@@ -249,6 +280,10 @@ class TritonHttpSource:
                 self._interface = read_metadata(said)
             except ValueError as error:
                 raise _Refused(triton_errors.unreadable(str(error))) from error
+            if self._known_as:
+                if len(_declared) >= MOST_DECLARED:
+                    _declared.clear()
+                _declared[self._known_as] = self._interface
         return self._interface
 
 
@@ -258,6 +293,34 @@ class _Refused(Exception):
     def __init__(self, reason: StreamError) -> None:
         super().__init__(reason.sentence)
         self.reason = reason
+        # That were generated, where the model counts them.
+        self.tokens: int | None = None
+
+    def end(self) -> StreamEnd:
+        """The end that it is."""
+        return StreamEnd("error", time.perf_counter(), completion_tokens=self.tokens, error=self.reason)
+
+
+class _Taker:
+    """An EventSink that calls a function with each event; what that raises is kept as `failed`, and ends it."""
+
+    def __init__(self, take: Callable[[TokenEvent], None], stream: HttpStream, watch: _Watch) -> None:
+        self._take, self._stream, self._watch = take, stream, watch
+        self.failed: Exception | None = None
+
+    def ready(self) -> bool:
+        """See EventSink."""
+        return self.failed is None
+
+    def take(self, events: list[TokenEvent]) -> None:
+        """See EventSink."""
+        self._watch.touch()
+        try:
+            for event in events:
+                self._take(event)
+        except Exception as error:
+            self.failed = error
+            self._stream.fail(triton_errors.lost())
 
 
 class _Watch:

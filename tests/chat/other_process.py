@@ -45,8 +45,8 @@ async def main(turn_id: int) -> None:
     turn = await Turn.objects.select_related("conversation", "replaces").aget(pk=turn_id)
     runner = turn_runner.start(turn)
     print("streaming", flush=True)
-    while runner.turn is None:
-        await runner.news.wait()
+    await runner.ended.wait()
+    assert runner.turn is not None
     print(runner.turn["state"], flush=True)
 
 

@@ -178,7 +178,7 @@ async def test_a_process_that_ends_in_order_ends_its_turns_at_once(
 ) -> None:
     """As uvicorn does: the loop's tasks are cancelled, the row is written, the engine's request is cancelled."""
     engine.gate = asyncio.Semaphore(1)
-    turn = await turn_runner.begin(lambda: services.ask(olga, conversation, "x"))
+    turn = (await turn_runner.begin(lambda: services.ask(olga, conversation, "x"))).turn
     await aeventually(lambda: engine.given == 1)
     running = turn_runner.local(turn.uid)
     assert running is not None

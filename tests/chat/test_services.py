@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from apps.chat import params, selectors, serialize, services, sources, states, targets
+from apps.chat import consumers, params, selectors, serialize, services, sources, states, targets
 from apps.chat.models import Conversation, Turn
 from apps.core.exceptions import InvalidInput, NotAllowed, NotFound, NotPossibleNow
 from apps.core.models import AuditEntry
+from apps.realtime.schema import Ask
 from apps.serving.models import Deployment, Instance
 from apps.streaming import capabilities
 from apps.streaming.token_source import GenerationRequest, SamplingParams
 from apps.streaming.triton_messages import fitted
+
+MOST_STATEMENTS = 10
 
 
 def answered(conversation: Conversation, prompt: str, answer: str, state: str = states.DONE) -> Turn:
@@ -232,6 +237,24 @@ def test_requests_go_to_the_servers_in_turn(olga: User, conversation: Conversati
     chosen = {sources.prepare(turn).instance_uid for _number in range(4)}
     assert chosen == {"i-demo", "i-second"}
     assert sources.prepare(turn).revision_number == 3
+
+
+def test_a_question_takes_few_statements(olga: User, conversation: Conversation) -> None:
+    """64 chats begin within a second of one process: what one costs holds up the others' tokens."""
+    asked = Ask(prompt="And then?", params={"max_tokens": 5})
+    turn = services.ask(olga, conversation, "x")
+    Turn.objects.filter(pk=turn.pk).update(state=states.DONE, answer="y")
+    with CaptureQueriesContext(connection) as made:
+        turn = consumers._make_turn(olga, conversation.pk, asked)
+        shown = serialize.turn_dict(turn)
+        answering = sources.prepare(turn)
+    assert len(made) <= MOST_STATEMENTS, [query["sql"] for query in made.captured_queries]
+    assert shown["siblings"] == [turn.uid]
+    assert answering.request.prompt.count("<|im_start|>") == 4
+    # The same as from a row that is read anew.
+    again = Turn.objects.select_related("conversation__deployment").get(pk=turn.pk)
+    assert sources.prepare(again).request == answering.request
+    assert serialize.turn_dict(again) == shown
 
 
 def test_two_running_turns_are_refused_by_the_database(olga: User, conversation: Conversation) -> None:

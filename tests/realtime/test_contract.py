@@ -79,6 +79,49 @@ async def test_the_newest_message_of_a_key_is_the_one_sent() -> None:
     writer.cancel()
 
 
+async def test_what_is_sent_at_once_keeps_the_order() -> None:
+    sent: list[str] = []
+    gate = asyncio.Event()
+
+    async def send(text: str) -> None:
+        await gate.wait()
+        sent.append(text)
+
+    outbox = Outbox(send)
+    outbox.push("started")
+    writer = asyncio.create_task(outbox.run())
+    # Something waits, so this waits behind it; and so does what comes while it is written.
+    outbox.write_now("token 1")
+    await asyncio.sleep(0)
+    outbox.write_now("token 2")
+    assert len(outbox) == 2
+    gate.set()
+    await asyncio.wait_for(outbox.room(), 5)
+    # Nothing waits: written before it returns.
+    outbox.write_now("token 3")
+    assert sent == ["started", "token 1", "token 2", "token 3"]
+    assert outbox.free
+    # The socket's buffer is full: the task writes it, and what is pushed meanwhile comes after it.
+    gate.clear()
+    outbox.write_now("token 4")
+    assert not outbox.free
+    outbox.push("finished")
+    gate.set()
+    await asyncio.wait_for(outbox.room(), 5)
+    assert sent[-2:] == ["token 4", "finished"]
+    writer.cancel()
+
+
+async def test_a_socket_that_is_gone_says_so_to_whoever_writes() -> None:
+    async def send(text: str) -> None:
+        raise OSError(text)
+
+    outbox = Outbox(send)
+    with pytest.raises(OSError, match="token"):
+        outbox.write_now("token")
+    assert outbox.free
+
+
 async def test_a_browser_that_does_not_read_is_bounded() -> None:
     outbox = Outbox(lambda text: asyncio.sleep(3600))
     for _number in range(LIMIT):

@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import pytest
 
+from apps.realtime import tasks
+from apps.streaming import triton_http
 from apps.streaming.answers import answer
-from apps.streaming.token_source import Endpoint, GenerationRequest, SamplingParams, TokenDelta, TokenSource
+from apps.streaming.token_source import (
+    Endpoint,
+    GenerationRequest,
+    SamplingParams,
+    StreamEnd,
+    TokenDelta,
+    TokenEvent,
+    TokenSource,
+)
 from apps.streaming.triton_grpc import TritonGrpcSource, pack, unpack
 from apps.streaming.triton_http import TritonHttpSource
 from tests.streaming.upstreams import (
@@ -30,8 +40,32 @@ from tests.streaming.upstreams import (
 SECONDS = 10.0
 
 
+class Pushed:
+    """The HTTP source, asked for events where they arrive."""
+
+    def __init__(self, source: TritonHttpSource) -> None:
+        self._source = source
+
+    async def stream(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
+        came: asyncio.Queue[TokenEvent] = asyncio.Queue()
+        pushing = asyncio.create_task(self._source.push(request, came.put_nowait))
+        try:
+            while True:
+                event = await came.get()
+                yield event
+                if isinstance(event, StreamEnd):
+                    break
+            await pushing
+            assert came.empty()
+        finally:
+            await tasks.end([pushing])
+
+    async def close(self) -> None:
+        await self._source.close()
+
+
 class Way:
-    """One of the two protocols."""
+    """One of the two protocols; HTTP in both ways of reading it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,12 +82,13 @@ class Way:
                 await source.close()
 
     def source(self, endpoint: Endpoint, **more: Any) -> TokenSource:
-        return (
-            TritonGrpcSource(endpoint, **more) if self.name == "grpc" else TritonHttpSource(endpoint, **more)
-        )
+        if self.name == "grpc":
+            return TritonGrpcSource(endpoint, **more)
+        source = TritonHttpSource(endpoint, **more)
+        return Pushed(source) if self.name == "pushed" else source
 
 
-@pytest.fixture(params=["grpc", "http"])
+@pytest.fixture(params=["grpc", "http", "pushed"])
 def way(request: pytest.FixtureRequest) -> Way:
     return Way(request.param)
 
@@ -109,6 +144,23 @@ async def test_a_parameter_that_the_model_lacks_is_refused_before_it_is_sent(way
     assert error is not None
     assert error.code == "unsupported_parameter"
     assert upstream.asked == []
+
+
+async def test_a_server_is_asked_once_what_its_model_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_http, "_declared", {})
+    upstream = Upstream([last("a")])
+    async with http_server(upstream) as endpoint, asyncio.timeout(SECONDS):
+        assert text_of(await everything(TritonHttpSource(endpoint, known_as="i-1"))) == "a"
+        upstream.ready = False
+        assert text_of(await everything(TritonHttpSource(endpoint, known_as="i-1"))) == "a"
+        for other in ("", "i-2"):
+            error = end_of(await everything(TritonHttpSource(endpoint, known_as=other))).error
+            assert error is not None
+            assert error.code == "not_ready"
+        # After a refusal what is known may be wrong, and is asked again.
+        upstream.script = [{"status": 400, "error": "unexpected inference input 'end_id'"}]
+        await everything(TritonHttpSource(endpoint, known_as="i-1"))
+        assert "i-1" not in triton_http._declared
 
 
 async def test_no_first_token_in_time(way: Way) -> None:
@@ -215,6 +267,17 @@ async def test_grpc_stream_that_ends_without_its_final_message_was_cut() -> None
         error = end_of(await everything(source)).error
     assert error is not None
     assert error.code == "connection_lost"
+
+
+async def test_what_goes_wrong_with_a_pushed_event_ends_the_push() -> None:
+    def take(event: TokenEvent) -> None:
+        raise LookupError(event)
+
+    upstream = Upstream([delta("a"), never])
+    async with http_server(upstream) as endpoint, asyncio.timeout(SECONDS):
+        with pytest.raises(LookupError):
+            await TritonHttpSource(endpoint).push(GenerationRequest("Hi"), take)
+        await upstream.cancelled.wait()
 
 
 async def test_http_ends_with_its_body_and_maps_statuses() -> None:
