@@ -50,6 +50,7 @@ RECORDS = (
     "telemetry_notification",
     "loadtests_loadrun",
     "loadtests_study",
+    "loadtests_tuning",
     "loadtests_productionmark",
     "loadtests_qualityrun",
     "loadtests_qualitywaiver",

@@ -43,16 +43,17 @@ def playground(request: HttpRequest) -> HttpResponse:
     )
     # Nobody knows the chat template of an imported repository.
     serving = deployments().filter(state__in=(READY, DEGRADED, ASLEEP), repository__isnull=True)
+    shown = list(serving[:SERVING_SHOWN])
     context = {
         "title": _("Playground"),
         "here": "playground",
         "page": lists.page_of(request, rows),
         "filtered": bool(request.GET.get("q")),
         "given": request.GET,
-        "serving": serving[:SERVING_SHOWN],
-        "serving_more": max(0, serving.count() - SERVING_SHOWN),
+        "serving": shown,
+        "serving_more": serving.count() - SERVING_SHOWN if len(shown) == SERVING_SHOWN else 0,
         "externals": externals(),
-        "any_deployment": Deployment.objects.exists(),
+        "any_deployment": bool(shown) or Deployment.objects.exists(),
     }
     return render(request, "pages/playground.html", context)
 
