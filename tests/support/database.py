@@ -109,6 +109,16 @@ def _migrate(connection: Any, keep: bool = False) -> None:
     connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False, keepdb=keep)
 
 
+def _end_others(connection: Any) -> None:
+    """End the sessions of threads that live as long as the process: a database in use cannot be dropped."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+
+
 def create(connection: Any, folder: Path | None) -> None:
     """Make the test database of this process and connect to it; without a folder it is migrated."""
     if folder is None:
@@ -234,6 +244,7 @@ def django_db_setup(
         patch.setattr(TransactionTestCase, "_fixture_teardown", teardown)
         yield
     with django_db_blocker.unblock():
+        _end_others(connection)
         connection.creation.destroy_test_db(before, verbosity=0, keepdb=django_db_keepdb)
 
 
