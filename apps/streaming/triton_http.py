@@ -83,6 +83,9 @@ class HttpStream:
         while not found:
             try:
                 data = await self._connection.read()
+                if self._last:
+                    # What came in the same piece as the end, or the body's own end, is no more of the answer.
+                    return self._last
                 payloads = self._events.feed(data) if data else self._events.flush()
             except (UpstreamLost, UpstreamUnreachable):
                 return self._last or self._break_off(self._error or triton_errors.lost())

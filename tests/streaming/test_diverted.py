@@ -129,9 +129,11 @@ async def test_never_overtakes_what_a_woken_task_has_not_sent_yet() -> None:
         (chunk('{"error": "out of memory"}'), (), "error", ["a"]),
         (chunk("no JSON"), (), "error", ["a"]),
         (word("b STOP c"), ("STOP",), "stop", ["a", "b "]),
+        (word("b STOP c") + word("d"), ("STOP",), "stop", ["a", "b "]),
+        (word("b STOP c") + word("d") + b"0\r\n\r\n", ("STOP",), "stop", ["a", "b "]),
         (b"zz\r\n", (), "error", ["a"]),
     ],
-    ids=["error event", "broken event", "stop string", "no HTTP"],
+    ids=["error event", "broken event", "stop string", "and more", "and all", "no HTTP"],
 )
 async def test_the_end_is_left_to_the_task(last: bytes, stop: Any, reason: str, texts: list[str]) -> None:
     world = World(stop)
