@@ -53,15 +53,27 @@ for day in range({n}):
 
 """
 WATCH = """() => {
-  window.bench = { frames: [], shift: 0, tasks: [] };
+  const bench = window.bench = { frames: [], shift: 0, tasks: [], moved: [] };
   let last = performance.now();
-  const look = (now) => { bench.frames.push(now - last); last = now; requestAnimationFrame(look); };
+  const look = (now) => {
+    bench.frames.push(now - last);
+    last = now;
+    // Each answer is watched by itself: an earlier watch ends where the next begins.
+    if (window.bench === bench) requestAnimationFrame(look);
+  };
   requestAnimationFrame(look);
   new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) if (!entry.hadRecentInput) bench.shift += entry.value;
+    for (const entry of list.getEntries()) {
+      if (entry.hadRecentInput || window.bench !== bench) continue;
+      bench.shift += entry.value;
+      for (const { node, previousRect, currentRect } of entry.sources) {
+        const name = node instanceof Element ? node.outerHTML.slice(0, 80) : node?.nodeName;
+        bench.moved.push(`${name}: ${previousRect.top} to ${currentRect.top}, ${entry.value.toFixed(3)}`);
+      }
+    }
   }).observe({ type: "layout-shift" });
   new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) bench.tasks.push(entry.duration);
+    if (window.bench === bench) for (const entry of list.getEntries()) bench.tasks.push(entry.duration);
   }).observe({ type: "longtask" });
 }"""
 # Milliseconds from a change in the composer to the second frame after it, and of frames while the answers scroll.
@@ -164,7 +176,7 @@ def external(stack: Stack, url: str) -> None:
     assert made.returncode == 0, made.stdout + made.stderr
 
 
-def frames(found: dict[str, Any]) -> dict[str, float]:
+def frames(found: dict[str, Any]) -> dict[str, Any]:
     """What the watched frames of an answer say."""
     seen = found["frames"]
     return {
@@ -175,6 +187,8 @@ def frames(found: dict[str, Any]) -> dict[str, float]:
         "longest_ms": max(seen),
         "long_tasks": len(found["tasks"]),
         "shift": found["shift"],
+        # The first things that moved, and from where to where.
+        "moved": found["moved"][:6],
     }
 
 
@@ -197,7 +211,8 @@ def main() -> None:
     options = parser.parse_args()
     result = measure(options.tokens)
     for name in ("short", "long", "use"):
-        told = ", ".join(f"{key} {value:.4g}" for key, value in result[name].items())
+        figures = {key: value for key, value in result[name].items() if key != "moved"}
+        told = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
         print(f"{name}: {told}")
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
