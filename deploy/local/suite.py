@@ -77,7 +77,9 @@ def test(environ: dict[str, str], full: bool) -> int:
         suite = _prepare(home, environ)
         results = _static_checks(suite, *_test_setup(suite))
         results += _unit(suite, full)
-        results += _kinds(suite, full)
+        for kind in KINDS:
+            options = (*FEWER_FILES, "--kind", kind, *AT_ONCE.get(kind, ()))
+            results.append(_pytest(suite, kind, marks_of(kind), full, *options))
     return _report(results, time.monotonic() - began)
 
 
@@ -211,30 +213,13 @@ def _unit(suite: Suite, full: bool) -> list[Result]:
     return results
 
 
-def _kinds(suite: Suite, full: bool) -> list[Result]:
-    """What needs more than a database. Faults wait for processes to die and return, so others compute meanwhile."""
-
-    def options(kind: str) -> tuple[str, ...]:
-        return (*FEWER_FILES, "--kind", kind, *AT_ONCE.get(kind, ()))
-
-    results = [_pytest(suite, "integration", marks_of("integration"), full, *options("integration"))]
-    beside = [_stage(suite, kind, marks_of(kind), full, *options(kind)) for kind in ("triton", "faults")]
-    results += run_together(beside, suite.home.root / "reports")
-    return [*results, _pytest(suite, "browser", marks_of("browser"), full, *options("browser"))]
-
-
 def _pytest(suite: Suite, name: str, marks: str, full: bool, *options: str) -> Result:
-    stage = _stage(suite, name, marks, full, *options)
-    return run_stage(stage.name, stage.argv, stage.environ, stage.limit, stage.report)
-
-
-def _stage(suite: Suite, name: str, marks: str, full: bool, *options: str) -> Stage:
     report = suite.home.root / "reports" / f"{name.replace(' ', '-')}.xml"
     report.parent.mkdir(exist_ok=True)
     chosen = marks if full else f"({marks}) and not slow"
     argv = [str(suite.python), "-m", "pytest", "-q", "-m", chosen, f"--junitxml={report}", *options]
     argv += ["-o", f"cache_dir={suite.home.cache / 'pytest'}"]
-    return Stage(name, argv, suite.environ, LIMITS[name] * (FULL_FACTOR if full else 1), report)
+    return run_stage(name, argv, suite.environ, LIMITS[name] * (FULL_FACTOR if full else 1), report)
 
 
 def _report(results: list[Result], seconds: float) -> int:
