@@ -159,6 +159,7 @@ def _read_stream(url: str, got: list[str]) -> None:
         got.extend(line.decode() for line in answer if line.startswith(b"data:"))
 
 
+@pytest.mark.slow
 def test_five_rolling_updates_under_eight_streams(stack: Stack) -> None:
     """The short form of `make rolling`. Two streams are open across every switch; an update waits for those alone."""
     done = rolling.run(Installation(stack), updates=5, streams=8, tokens=40, brief=6)
