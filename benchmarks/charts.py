@@ -265,10 +265,9 @@ def _ask_ready(name: str) -> None:
 
 def _ask(name: str) -> None:
     from apps.streaming import answers
-    from apps.streaming.triton_grpc import TritonGrpcSource
 
-    endpoint, request = _ask.prepared  # type: ignore[attr-defined]
-    asyncio.run(answers.answer(TritonGrpcSource(endpoint), request, None))
+    source, request = _ask.prepared  # type: ignore[attr-defined]
+    asyncio.run(answers.answer(source, request, None))
 
 
 def report(found: dict[str, dict[str, Any]]) -> str:
