@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from apps.gateway.http import Exchange
@@ -64,4 +63,4 @@ class StreamRelay:
         """See EventSink."""
         self.add(events)
         self._exchange.push(self.taken())
-        self._touched(time.perf_counter())
+        self._touched(self._exchange.last_write)
