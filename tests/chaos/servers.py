@@ -53,38 +53,33 @@ def replaced(installation: Installation, old: dict[str, Any], began: float) -> O
     return Outcome(seen, time.monotonic() - began)
 
 
+def _struck(installation: Installation, number: int, stub: bool = False) -> Outcome:
+    """Signal the server that serves, or its model's process, and wait for another."""
+    old = serving(installation)
+    pid = _stub(installation, old) if stub else int(old["pid"])
+    began = time.monotonic()
+    os.kill(pid, number)
+    return replaced(installation, old, began)
+
+
 def kill_server(installation: Installation) -> Outcome:
     """kill -9 of tritonserver."""
-    old = serving(installation)
-    began = time.monotonic()
-    os.kill(int(old["pid"]), signal.SIGKILL)
-    return replaced(installation, old, began)
+    return _struck(installation, signal.SIGKILL)
 
 
 def kill_stub(installation: Installation) -> Outcome:
     """kill -9 of the model's own process under a server that goes on."""
-    old = serving(installation)
-    stub = _stub(installation, old)
-    began = time.monotonic()
-    os.kill(stub, signal.SIGKILL)
-    return replaced(installation, old, began)
+    return _struck(installation, signal.SIGKILL, stub=True)
 
 
 def stop_server(installation: Installation) -> Outcome:
     """SIGSTOP of tritonserver: it answers nothing and does not die."""
-    old = serving(installation)
-    began = time.monotonic()
-    os.kill(int(old["pid"]), signal.SIGSTOP)
-    return replaced(installation, old, began)
+    return _struck(installation, signal.SIGSTOP)
 
 
 def stop_stub(installation: Installation) -> Outcome:
     """SIGSTOP of the model's process: the server says that all is well, and no token comes."""
-    old = serving(installation)
-    stub = _stub(installation, old)
-    began = time.monotonic()
-    os.kill(stub, signal.SIGSTOP)
-    return replaced(installation, old, began)
+    return _struck(installation, signal.SIGSTOP, stub=True)
 
 
 def take_ports(installation: Installation) -> Outcome:
